@@ -1,0 +1,388 @@
+package protocol
+
+// Flags of SEND and of Message.
+const (
+	// FlagNoUnread says that the message does not count as unread.
+	FlagNoUnread uint32 = 1 << 0
+	// FlagNoPush says that no offline push is due for the message.
+	FlagNoPush uint32 = 1 << 1
+	// SendFlags are the flags that a client may set.
+	SendFlags = FlagNoUnread | FlagNoPush
+)
+
+// Content types. 100 to 999 are the app's own, 1000 and up the server's.
+const (
+	ContentText        uint16 = 1
+	ContentImage       uint16 = 2
+	ContentVoice       uint16 = 3
+	ContentVideo       uint16 = 4
+	ContentFile        uint16 = 5
+	ContentLocation    uint16 = 6
+	ContentQuote       uint16 = 7
+	ContentApp         uint16 = 100
+	ContentServer      uint16 = 1000
+	ContentGroupChange uint16 = 1002
+	ContentOwnState    uint16 = 1003
+)
+
+// MentionAll in a message's mentions stands for every member.
+const MentionAll = "*"
+
+// Send asks the server to accept a message.
+type Send struct {
+	ClientMsgID string
+	Kind        ConversationKind
+	Target      string
+	ContentType uint16
+	Content     []byte
+	Flags       uint32
+	Mentions    []string
+}
+
+func (m *Send) encode(w *writer) {
+	w.array(7)
+	w.str(m.ClientMsgID)
+	w.uint(uint64(m.Kind))
+	w.str(m.Target)
+	w.uint(uint64(m.ContentType))
+	w.bin(m.Content)
+	w.uint(uint64(m.Flags))
+	w.strs(m.Mentions)
+}
+
+func (m *Send) decode(r *reader) {
+	end := r.open("SEND")
+	m.ClientMsgID = r.str("client_msg_id", MaxClientMsgID)
+	m.Kind = ConversationKind(r.u8("kind"))
+	m.Target = r.str("target", MaxIDLen)
+	m.ContentType = r.u16("content_type")
+	m.Content = r.bytes("content", maxBin)
+	m.Flags = r.u32("flags")
+	m.Mentions = r.strs("mentions", MaxArray, MaxIDLen)
+	r.close(end)
+}
+
+// SendAck says that the message is durable. Seq is 0 where it is not known yet.
+type SendAck struct {
+	ClientMsgID    string
+	ServerMsgID    string
+	ConversationID string
+	SendTimeMS     int64
+	Seq            uint64
+}
+
+func (m *SendAck) encode(w *writer) {
+	w.array(5)
+	w.str(m.ClientMsgID)
+	w.str(m.ServerMsgID)
+	w.str(m.ConversationID)
+	w.int(m.SendTimeMS)
+	w.uint(m.Seq)
+}
+
+func (m *SendAck) decode(r *reader) {
+	end := r.open("SEND_ACK")
+	m.ClientMsgID = r.str("client_msg_id", MaxClientMsgID)
+	m.ServerMsgID = r.str("server_msg_id", maxText)
+	m.ConversationID = r.str("conversation_id", maxConversationID)
+	m.SendTimeMS = r.i64("send_time_ms")
+	m.Seq = r.u64("seq")
+	r.close(end)
+}
+
+// Status is what has become of a message.
+type Status uint8
+
+// The states of a message.
+const (
+	StatusNormal  Status = 0
+	StatusRevoked Status = 1 // content empty, Revoke set
+	StatusGone    Status = 2 // nothing is, or ever will be, at this seq
+	StatusHidden  Status = 3 // deleted by this viewer
+)
+
+// Role of the user who revoked a message.
+type Role uint8
+
+// The roles.
+const (
+	RoleSender   Role = 1
+	RoleAdmin    Role = 2
+	RoleOwner    Role = 3
+	RoleOperator Role = 4
+)
+
+// Revoke says who took a message back, and when.
+type Revoke struct {
+	User   string
+	Role   Role
+	TimeMS int64
+}
+
+// Message is a message, as one viewer sees it. It is the same value from the decoding of SEND to the bucket and to PUSH.
+type Message struct {
+	ConversationID string
+	Seq            uint64
+	ServerMsgID    string
+	ClientMsgID    string
+	Sender         string
+	ContentType    uint16
+	Content        []byte
+	SendTimeMS     int64
+	Status         Status
+	Revoke         *Revoke
+	IsRead         bool
+	Flags          uint32
+	Mentions       []string
+	ChangeSeq      uint64
+	Run            uint32 // how many seqs a gone or hidden entry stands for
+}
+
+func (m *Message) encode(w *writer) {
+	w.array(15)
+	w.str(m.ConversationID)
+	w.uint(m.Seq)
+	w.str(m.ServerMsgID)
+	w.str(m.ClientMsgID)
+	w.str(m.Sender)
+	w.uint(uint64(m.ContentType))
+	w.bin(m.Content)
+	w.int(m.SendTimeMS)
+	w.uint(uint64(m.Status))
+	m.Revoke.encode(w)
+	w.bool(m.IsRead)
+	w.uint(uint64(m.Flags))
+	w.strs(m.Mentions)
+	w.uint(m.ChangeSeq)
+	w.uint(uint64(m.Run))
+}
+
+func (m *Message) decode(r *reader) {
+	end := r.open("message")
+	m.ConversationID = r.str("conversation_id", maxConversationID)
+	m.Seq = r.u64("seq")
+	m.ServerMsgID = r.str("server_msg_id", maxText)
+	m.ClientMsgID = r.str("client_msg_id", MaxClientMsgID)
+	m.Sender = r.str("sender", MaxIDLen)
+	m.ContentType = r.u16("content_type")
+	m.Content = r.bytes("content", maxBin)
+	m.SendTimeMS = r.i64("send_time_ms")
+	m.Status = Status(r.u8("status"))
+	m.Revoke = decodeRevoke(r)
+	m.IsRead = r.bool("is_read")
+	m.Flags = r.u32("flags")
+	m.Mentions = r.strs("mentions", MaxArray, MaxIDLen)
+	m.ChangeSeq = r.u64("change_seq")
+	m.Run = r.u32("run")
+	r.close(end)
+}
+
+func (v *Revoke) encode(w *writer) {
+	if v == nil {
+		w.nil()
+		return
+	}
+	w.array(3)
+	w.str(v.User)
+	w.uint(uint64(v.Role))
+	w.int(v.TimeMS)
+}
+
+func decodeRevoke(r *reader) *Revoke {
+	n, end := r.list("revoke", len(r.b))
+	var v *Revoke
+	if n > 0 {
+		v = &Revoke{User: r.str("user", MaxIDLen), Role: Role(r.u8("role")), TimeMS: r.i64("time_ms")}
+	}
+	r.close(end)
+	return v
+}
+
+func encodeMessages(w *writer, list []Message) {
+	w.array(len(list))
+	for i := range list {
+		list[i].encode(w)
+	}
+}
+
+func decodeMessages(r *reader) []Message {
+	n, end := r.list("messages", MaxSeqs)
+	var list []Message
+	for r.err == nil && r.left > 0 {
+		if list == nil {
+			list = make([]Message, 0, n)
+		}
+		var m Message
+		m.decode(r)
+		list = append(list, m)
+	}
+	r.close(end)
+	return list
+}
+
+// Push carries new messages to a device.
+type Push struct {
+	Messages []Message
+}
+
+func (m *Push) encode(w *writer) {
+	w.array(1)
+	encodeMessages(w, m.Messages)
+}
+
+func (m *Push) decode(r *reader) {
+	end := r.open("PUSH")
+	m.Messages = decodeMessages(r)
+	r.close(end)
+}
+
+// AppendPush appends a PUSH frame around n messages that are encoded already, one after the other, by AppendBody.
+func AppendPush(dst []byte, pushID uint32, n int, messages []byte) []byte {
+	start := len(dst)
+	dst = appendHeader(dst, CmdPush, pushID)
+	dst = append(dst, 0x91) // PUSH has one field
+	dst = appendArrayHead(dst, n)
+	dst = append(dst, messages...)
+	return finishFrame(dst, start)
+}
+
+func appendArrayHead(dst []byte, n int) []byte {
+	if n < 16 {
+		return append(dst, 0x90|byte(n))
+	}
+	return append(dst, 0xdc, byte(n>>8), byte(n)) // at most MaxSeqs
+}
+
+// EventType says what an Event is about.
+type EventType uint8
+
+// The types of events.
+const (
+	EventMessageChanged EventType = 1
+	EventRead           EventType = 2
+	EventDeleted        EventType = 3
+	EventCleared        EventType = 4
+	EventSetting        EventType = 5
+	EventGroup          EventType = 6
+	EventPresence       EventType = 7
+	EventResync         EventType = 8
+)
+
+// Event is a hint to devices that are online now; whatever it says can also be learnt from SYNC, CHANGES and PULL.
+type Event struct {
+	Type           EventType
+	ConversationID string
+	Seq            uint64
+	User           string
+	TimeMS         int64
+	Data           []byte
+	ChangeSeq      uint64
+}
+
+func (m *Event) encode(w *writer) {
+	w.array(7)
+	w.uint(uint64(m.Type))
+	w.str(m.ConversationID)
+	w.uint(m.Seq)
+	w.str(m.User)
+	w.int(m.TimeMS)
+	w.bin(m.Data)
+	w.uint(m.ChangeSeq)
+}
+
+func (m *Event) decode(r *reader) {
+	end := r.open("event")
+	m.Type = EventType(r.u8("type"))
+	m.ConversationID = r.str("conversation_id", maxConversationID)
+	m.Seq = r.u64("seq")
+	m.User = r.str("user", MaxIDLen)
+	m.TimeMS = r.i64("time_ms")
+	m.Data = r.bytes("data", maxBin)
+	m.ChangeSeq = r.u64("change_seq")
+	r.close(end)
+}
+
+// Events is the body of an EVENT frame.
+type Events struct {
+	Events []Event
+}
+
+func (m *Events) encode(w *writer) {
+	w.array(1)
+	w.array(len(m.Events))
+	for i := range m.Events {
+		m.Events[i].encode(w)
+	}
+}
+
+func (m *Events) decode(r *reader) {
+	end := r.open("EVENT")
+	_, inner := r.list("events", MaxArray)
+	for r.err == nil && r.left > 0 {
+		var e Event
+		e.decode(r)
+		m.Events = append(m.Events, e)
+	}
+	r.close(inner)
+	r.close(end)
+}
+
+// ReadData is the data of an EventRead about one's own watermark.
+type ReadData struct {
+	Unread uint32
+}
+
+func (m *ReadData) encode(w *writer) {
+	w.array(1)
+	w.uint(uint64(m.Unread))
+}
+
+func (m *ReadData) decode(r *reader) {
+	end := r.open("read data")
+	m.Unread = r.u32("unread")
+	r.close(end)
+}
+
+// ResyncData is the data of an EventResync: SYNC after a random delay of up to MaxDelayMS.
+type ResyncData struct {
+	MaxDelayMS uint32
+}
+
+func (m *ResyncData) encode(w *writer) {
+	w.array(1)
+	w.uint(uint64(m.MaxDelayMS))
+}
+
+func (m *ResyncData) decode(r *reader) {
+	end := r.open("resync data")
+	m.MaxDelayMS = r.u32("max_delay_ms")
+	r.close(end)
+}
+
+// Signal is typing and the like: it goes to devices that are online now, is never stored and has no reply. The server sets Sender.
+type Signal struct {
+	Kind   ConversationKind
+	Target string
+	Type   uint16
+	Data   []byte
+	Sender string
+}
+
+func (m *Signal) encode(w *writer) {
+	w.array(5)
+	w.uint(uint64(m.Kind))
+	w.str(m.Target)
+	w.uint(uint64(m.Type))
+	w.bin(m.Data)
+	w.str(m.Sender)
+}
+
+func (m *Signal) decode(r *reader) {
+	end := r.open("SIGNAL")
+	m.Kind = ConversationKind(r.u8("kind"))
+	m.Target = r.str("target", MaxIDLen)
+	m.Type = r.u16("type")
+	m.Data = r.bytes("data", maxBin)
+	m.Sender = r.str("sender", MaxIDLen)
+	r.close(end)
+}

@@ -23,4 +23,6 @@ type Delivery struct {
 	// Replies is how many of the frames answer a request that counts in flight. Replies always go out (or the connection
 	// is closed as too slow); frames without any reply may be skipped for a slow connection, which is then told to resync.
 	Replies int
+	// Close ends the connections once the frames are out: after an ERROR whose code closes, or a farewell.
+	Close bool
 }

@@ -65,7 +65,7 @@ type Run struct {
 	First        uint64 // the seq of Messages[0]
 	Messages     []*protocol.Message
 	Wire         []byte // the messages as they are pushed: protocol.AppendBody of each, one after the other
-	LogTimeMS    int64  // of the run's last record: every record of the run has it
+	LogTimeMS    int64  // of each of the run's records
 	Before       Counts // the running counts before First
 	After        Counts // and after the last message
 	ActiveMS     int64  // State.ActiveMS after this run

@@ -38,8 +38,10 @@ type Frame struct {
 
 // Split takes the first frame off b without copying: n is the number of bytes it used, 0 when the frame is not all there
 // yet. maxBody bounds the body: a larger one is refused from its header alone. The error is an *Error that carries the code for the
-// peer (bad_frame, too_large, unsupported_version); the frame then has whatever of the header could be read, for the
-// reply. The connection cannot be used after an error.
+// peer (bad_frame, too_large, unsupported_version); the frame then has the header, for the reply, or zeros where there is none of this
+// version. The connection cannot be used after an error.
+//
+// The answer does not depend on how the bytes arrive: until there is one n is 0, and once there is one more bytes do not change it.
 func Split(b []byte, maxBody int) (f Frame, n int, err error) {
 	if len(b) < lengthSize {
 		return f, 0, nil
@@ -51,11 +53,7 @@ func Split(b []byte, maxBody int) (f Frame, n int, err error) {
 	if len(b) > 4 && b[4] != Version {
 		return f, 0, &Error{Code: CodeUnsupportedVersion, Message: "version is not 1"}
 	}
-	tooLarge := uint64(length) > uint64(afterLength)+uint64(maxBody)
 	if len(b) < HeaderSize {
-		if tooLarge && len(b) > 4 {
-			return f, 0, errTooLarge()
-		}
 		return f, 0, nil
 	}
 	f.Command = Command(binary.BigEndian.Uint16(b[6:]))
@@ -63,8 +61,8 @@ func Split(b []byte, maxBody int) (f Frame, n int, err error) {
 	if b[5] != 0 {
 		return f, 0, &Error{Code: CodeBadFrame, Message: "flags are not 0"}
 	}
-	if tooLarge {
-		return f, 0, errTooLarge()
+	if int64(length) > int64(afterLength)+int64(maxBody) {
+		return f, 0, &Error{Code: CodeTooLarge, Message: "body is over the limit"}
 	}
 	n = lengthSize + int(length)
 	if len(b) < n {
@@ -72,10 +70,6 @@ func Split(b []byte, maxBody int) (f Frame, n int, err error) {
 	}
 	f.Body = b[HeaderSize:n:n]
 	return f, n, nil
-}
-
-func errTooLarge() *Error {
-	return &Error{Code: CodeTooLarge, Message: "body is over the limit"}
 }
 
 // AppendFrame appends a whole frame with the body's encoding to dst. A nil body makes an empty one.

@@ -64,7 +64,7 @@ func (c Command) String() string {
 	if s, ok := commandNames[c]; ok {
 		return s
 	}
-	if s, ok := commandNames[c-1]; ok && c-1 >= CmdSignOut {
+	if s, ok := commandNames[c-1]; ok && c-1 >= CmdSignOut && c-1 != CmdEvent && c-1 != CmdSignal { // which have no reply
 		return s + "_REPLY"
 	}
 	return strconv.Itoa(int(c))

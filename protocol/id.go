@@ -109,11 +109,11 @@ func (id MessageID) Append(dst []byte) []byte {
 // String is the id as text.
 func (id MessageID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
-// ParseMessageID reads what Append wrote.
+// ParseMessageID reads what Append wrote, and nothing else: an id has one text.
 func ParseMessageID(s string) (id MessageID, ok bool) {
 	if len(s) != MessageIDLen {
 		return id, false
 	}
-	n, err := base64.RawURLEncoding.Decode(id[:], []byte(s))
+	n, err := base64.RawURLEncoding.Strict().Decode(id[:], []byte(s))
 	return id, err == nil && n == len(id)
 }

@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/vmihailenco/msgpack/v5/msgpcode"
+
 // ConversationState is whether a conversation is on its viewer's list.
 type ConversationState uint8
 
@@ -74,7 +76,7 @@ func (m *Conversation) decode(r *reader) {
 }
 
 func decodeLastMessage(r *reader) *Message {
-	if r.left == 0 || r.pos >= len(r.b) || r.b[r.pos] == 0xc0 {
+	if r.left == 0 || r.pos >= len(r.b) || r.b[r.pos] == msgpcode.Nil {
 		r.next("last_message")
 		return nil
 	}

@@ -91,7 +91,7 @@ func Errorf(code ErrorCode, format string, args ...any) *Error {
 func (e *Error) encode(w *writer) {
 	w.array(4)
 	w.uint(uint64(e.Code))
-	w.str(e.Message)
+	w.text(e.Message)
 	w.uint(uint64(e.RetryAfterMS))
 	w.uint(uint64(e.Reason))
 }

@@ -148,7 +148,7 @@ type Kick struct {
 func (m *Kick) encode(w *writer) {
 	w.array(6)
 	w.uint(uint64(m.Reason))
-	w.str(m.Message)
+	w.text(m.Message)
 	w.uint(uint64(m.RetryAfterMS))
 	w.str(m.DeviceID)
 	w.uint(uint64(m.Platform))

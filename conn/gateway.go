@@ -1,0 +1,354 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+// Logic is what the gateway asks of the logic tier.
+type Logic interface {
+	// Open tells of a connection whose token holds. Logic makes it reachable and then calls Welcome, or else Kick; until then nothing
+	// of it is handled. Open may block: it runs on one of a few goroutines for sign-ins. s is shared and never changes.
+	Open(s *protocol.Session)
+	// Handle takes the frames of one read of one welcomed session, in order. It runs on the event loop and must not block. The
+	// bodies are good until it returns.
+	Handle(id protocol.SessionID, frames []protocol.Frame)
+	// Closed is called exactly once for every Open: after Open returned and after the last Handle. It must not block.
+	Closed(id protocol.SessionID)
+}
+
+// Gateway holds the connections. Its methods are safe from any goroutine.
+type Gateway struct {
+	o       Options
+	ticks   ticks
+	metrics *metrics
+	logic   Logic
+	addr    net.Addr
+	resync  []byte // EVENT resync, whole
+
+	table    table
+	conns    atomic.Int64 // open descriptors, those being refused among them
+	draining atomic.Bool
+
+	loopsMu sync.Mutex
+	loops   atomic.Pointer[[]*loop] // each from its first connection on
+
+	engine  gnet.Engine
+	lifeMu  sync.RWMutex // held for reading while something is handed to the engine
+	stopped bool         // the engine is going, or gone: nothing may be handed to it
+
+	signIns chan signIn
+	workers sync.WaitGroup
+
+	started   atomic.Bool
+	accepting chan struct{} // closed by the first tick
+	first     sync.Once
+	done      chan struct{} // closed when the engine is gone
+	err       error         // why, before done is closed
+	closing   atomic.Bool
+	closeOnce sync.Once
+}
+
+// New checks the options and registers the metrics. It binds nothing.
+func New(o Options) (*Gateway, error) {
+	o.setDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{o: o, ticks: newTicks(&o), accepting: make(chan struct{}), done: make(chan struct{})}
+	g.signIns = make(chan signIn, o.MaxHandshakes)
+	g.loops.Store(new([]*loop))
+	data := protocol.AppendBody(nil, &protocol.ResyncData{MaxDelayMS: uint32(o.ResyncDelay.Milliseconds())})
+	g.resync = protocol.AppendFrame(nil, protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{{Type: protocol.EventResync, Data: data}}})
+	var err error
+	g.metrics, err = newMetrics(o.Registerer, func() float64 { return float64(g.conns.Load()) })
+	return g, err
+}
+
+// Start listens, and returns when connections are accepted. It is called once.
+func (g *Gateway) Start(l Logic) error {
+	if !g.started.CompareAndSwap(false, true) {
+		return errors.New("conn: started twice")
+	}
+	addr, err := freeAddress(g.o.Listen)
+	if err != nil {
+		close(g.done)
+		return err
+	}
+	g.logic, g.addr = l, addr
+	for range signInWorkers() {
+		g.workers.Add(1)
+		go g.signInWorker()
+	}
+	go g.serve()
+	select {
+	case <-g.accepting:
+		g.o.Logger.Info("accepting connections", "addr", addr.String(), "loops", g.o.Loops, "max_conns", g.o.MaxConns)
+		return nil
+	case <-g.done:
+		return g.err
+	}
+}
+
+// freeAddress resolves address to one with a port, on which nobody listens. The engine's loops each listen on it with SO_REUSEPORT, and
+// would share it with another server without a word.
+func freeAddress(address string) (net.Addr, error) {
+	ln, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("address already in use: %s: %w", address, err)
+	case err != nil:
+		return nil, fmt.Errorf("conn: listen: %w", err)
+	}
+	addr := ln.Addr()
+	return addr, ln.Close()
+}
+
+func (g *Gateway) serve() {
+	err := gnet.Run(g, "tcp://"+g.addr.String(),
+		gnet.WithNumEventLoop(g.o.Loops), gnet.WithReusePort(true), gnet.WithReuseAddr(true),
+		gnet.WithTicker(true), gnet.WithLogger(engineLog{g.o.Logger}))
+	if err == nil && !g.closing.Load() {
+		err = errors.New("conn: the engine stopped by itself; its reason is in the log")
+	}
+	g.err = err
+	close(g.signIns)
+	g.workers.Wait()
+	close(g.done)
+}
+
+// Addr is the address that is listened on; nil before Start.
+func (g *Gateway) Addr() net.Addr { return g.addr }
+
+// Done is closed when the gateway has stopped, by Close or by itself. The process must watch it: a gateway that stopped by itself
+// takes no connections any more.
+func (g *Gateway) Done() <-chan struct{} { return g.done }
+
+// Err is why the gateway stopped: nil before, and after Close.
+func (g *Gateway) Err() error {
+	select {
+	case <-g.done:
+		return g.err
+	default:
+		return nil
+	}
+}
+
+// Close stops now: connections are closed as they are, Logic.Closed is called for each, and nothing is running when it returns. It must
+// not be called from Logic. Close again does nothing.
+func (g *Gateway) Close() error {
+	g.closeOnce.Do(func() {
+		g.closing.Store(true)
+		if !g.started.CompareAndSwap(false, true) {
+			g.stopEngine()
+			<-g.done
+		} else {
+			close(g.done)
+		}
+	})
+	<-g.done
+	return nil
+}
+
+// stopEngine asks the engine to stop. Its own Stop would look twice a second whether it has; serve knows at once.
+func (g *Gateway) stopEngine() {
+	select {
+	case <-g.accepting:
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = g.engine.Stop(ctx) // the context's error, or that it is stopping already
+	case <-g.done:
+	}
+}
+
+// execute has a loop run f. Once the engine is stopping it does nothing: the engine would write to a descriptor that is closed, and may be
+// a file of ours by then.
+func (g *Gateway) execute(engine gnet.EventLoop, f func(context.Context) error) {
+	g.lifeMu.RLock()
+	defer g.lifeMu.RUnlock()
+	if g.stopped {
+		return
+	}
+	if err := engine.Execute(context.Background(), gnet.RunnableFunc(f)); err != nil {
+		g.o.Logger.Error("event loop takes no work", "err", err)
+	}
+}
+
+func (g *Gateway) panicked(v any, s *session) {
+	g.metrics.panics.Inc()
+	g.o.Logger.Error("panic; the connection is closed", "panic", v, "stack", string(debug.Stack()))
+	if s != nil {
+		s.mu.Lock()
+		if s.why == reasonNone {
+			s.why = reasonPanic
+		}
+		s.mu.Unlock()
+	}
+}
+
+// OnBoot is the engine's.
+func (g *Gateway) OnBoot(e gnet.Engine) gnet.Action {
+	g.engine = e
+	return gnet.None
+}
+
+// OnShutdown is the engine's. It comes before the loops end.
+func (g *Gateway) OnShutdown(gnet.Engine) {
+	g.lifeMu.Lock()
+	g.stopped = true
+	g.lifeMu.Unlock()
+}
+
+// OnTick is the engine's. It runs on a goroutine of its own, so each loop is asked to do its tick.
+func (g *Gateway) OnTick() (time.Duration, gnet.Action) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.panicked(v, nil)
+		}
+	}()
+	g.first.Do(func() { close(g.accepting) })
+	for _, l := range *g.loops.Load() {
+		if l.ticking.CompareAndSwap(false, true) {
+			g.execute(l.engine, l.tick)
+		}
+	}
+	return g.ticks.length, gnet.None
+}
+
+// loopOf finds what belongs to an engine's loop. It is called once a connection.
+func (g *Gateway) loopOf(engine gnet.EventLoop) *loop {
+	for _, l := range *g.loops.Load() {
+		if l.engine == engine {
+			return l
+		}
+	}
+	g.loopsMu.Lock()
+	defer g.loopsMu.Unlock()
+	old := *g.loops.Load()
+	l := &loop{g: g, index: uint(len(old)), engine: engine, clock: 1, backlog: make(map[*session]*stall)}
+	list := append(append(make([]*loop, 0, len(old)+1), old...), l) // only its own loop looks for l, so it is not there yet
+	g.loops.Store(&list)
+	return l
+}
+
+// OnOpen is the engine's. Over the cap, or draining, a connection is told so; far over, it is closed without any ado, for the engine
+// must never be out of descriptors.
+func (g *Gateway) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
+	var s *session
+	defer func() {
+		if v := recover(); v != nil {
+			g.panicked(v, s)
+			action = gnet.Close
+		}
+	}()
+	n := g.conns.Add(1)
+	g.metrics.accepted.Inc()
+	if n > int64(g.o.MaxConns+g.slack()) {
+		g.metrics.refused.WithLabelValues(reasonNames[reasonFull]).Inc()
+		return nil, gnet.Close
+	}
+	l := g.loopOf(c.EventLoop())
+	s = &session{c: c, l: l, seen: l.clock}
+	g.table.put(s)
+	c.SetContext(s)
+	l.setDeadline(s, g.ticks.handshake)
+	switch {
+	case g.draining.Load():
+		l.refuse(s, reasonDraining, "server is stopping")
+	case n > int64(g.o.MaxConns):
+		l.refuse(s, reasonFull, "server is full")
+	}
+	return nil, gnet.None
+}
+
+// slack is how many connections more than the cap may be there, to be told that the server is full.
+func (g *Gateway) slack() int { return min(max(16, g.o.MaxConns/64), 128) }
+
+func (l *loop) refuse(s *session, why reason, message string) {
+	l.g.metrics.refused.WithLabelValues(reasonNames[why]).Inc()
+	l.g.metrics.kick(protocol.KickServerFull)
+	k := protocol.Kick{Reason: protocol.KickServerFull, Message: message, RetryAfterMS: retryAfterMS + rand.Uint32N(4*retryAfterMS)}
+	s.mu.Lock()
+	s.end(why, kickFrame(k))
+	s.mu.Unlock()
+	l.flush(s)
+}
+
+// OnTraffic is the engine's.
+func (g *Gateway) OnTraffic(c gnet.Conn) (action gnet.Action) {
+	s, _ := c.Context().(*session)
+	if s == nil {
+		return gnet.Close
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			g.panicked(v, s)
+			action = gnet.Close
+		}
+	}()
+	s.l.takeUp()
+	s.l.traffic(s)
+	return gnet.None
+}
+
+// OnClose is the engine's. It may run in the middle of OnTraffic, when a write fails.
+func (g *Gateway) OnClose(c gnet.Conn, err error) (action gnet.Action) {
+	g.conns.Add(-1)
+	s, _ := c.Context().(*session)
+	if s == nil {
+		return gnet.None
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			g.panicked(v, s)
+		}
+	}()
+	s.l.wheel.remove(s)
+	delete(s.l.backlog, s)
+	g.table.remove(s)
+	g.metrics.closed[g.closed(s, err)].Inc()
+	s.mu.Lock()
+	tell := s.opened && !s.opening
+	if tell {
+		s.opened = false
+	}
+	s.mu.Unlock()
+	if tell {
+		g.logic.Closed(s.ID)
+	}
+	return gnet.None
+}
+
+// closed makes the session closed and says why it is.
+func (g *Gateway) closed(s *session, err error) reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.welcomed {
+		g.metrics.sessions.Dec()
+	}
+	s.state = stateClosed
+	s.pending.release()
+	s.pending = nil
+	switch {
+	case s.why != reasonNone:
+	case g.closing.Load():
+		s.why = reasonShutdown
+	case isEOF(err):
+		s.why = reasonClient
+	default:
+		s.why = reasonError
+	}
+	return s.why
+}

@@ -1,0 +1,89 @@
+package conn
+
+import (
+	"math/bits"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+// Deliver queues frames, in order, for each of the connections. It copies them: the slices are the caller's again when it returns. Sessions
+// that are gone are ignored, and so are those that are not welcomed yet: they ask for what they missed after WELCOME. It does
+// not block on the network. All frames that are queued for a connection while the loop is busy leave with one write.
+func (g *Gateway) Deliver(ds []protocol.Delivery) {
+	var wake uint64 // loops that must run, by index
+	for i := range ds {
+		d := &ds[i]
+		for _, id := range d.To {
+			s := g.table.get(id)
+			if s == nil || !s.deliver(d) {
+				continue
+			}
+			if s.l.mark(s) {
+				wake |= 1 << s.l.index
+			}
+		}
+	}
+	if wake == 0 {
+		return
+	}
+	loops := *g.loops.Load()
+	for ; wake != 0; wake &= wake - 1 {
+		loops[bits.TrailingZeros64(wake)].run()
+	}
+}
+
+// deliver queues d for one session, if the bounds allow. It tells whether the caller must put the session into the dirty list.
+func (s *session) deliver(d *protocol.Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != stateOpen {
+		return false
+	}
+	g := s.l.g
+	s.inflight -= uint16(min(d.Replies, int(s.inflight)))
+	switch waiting := s.waiting(); {
+	case waiting+len(d.Frames) > g.o.HardBound:
+		s.tooSlow()
+	case d.Replies == 0 && !d.Close && waiting >= g.o.SoftBound:
+		s.skipped = true // something waits, so the loop will look at it
+		g.metrics.skipped.Inc()
+		return false
+	case d.Close:
+		s.end(reasonFarewell, d.Frames)
+	default:
+		s.queue(d.Frames)
+	}
+	return s.touch()
+}
+
+// Kick sends KICK and closes, once the client has taken it or CloseTimeout is over. It also works before Welcome. What was delivered
+// before goes out before. It does nothing when the session is gone, or ending already.
+func (g *Gateway) Kick(id protocol.SessionID, k protocol.Kick) {
+	s := g.table.get(id)
+	if s == nil {
+		return
+	}
+	why := reasonKick
+	if k.Reason == protocol.KickTokenExpired {
+		why = reasonExpired
+	}
+	if s.farewell(why, kickFrame(k)) {
+		g.metrics.kick(k.Reason)
+	}
+}
+
+// farewell ends the session with a last frame, from any goroutine. It returns false when it is ending already.
+func (s *session) farewell(why reason, last []byte) bool {
+	s.mu.Lock()
+	if s.state >= stateClosing {
+		s.mu.Unlock()
+		return false
+	}
+	s.end(why, last)
+	add := s.touch()
+	s.mu.Unlock()
+	if add {
+		s.l.add(s)
+	}
+	return true
+}

@@ -1,0 +1,68 @@
+package embedded
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// pebbleOptions are Pebble's, as they were measured to be right for this load: many small keys, values that are written once and not
+// compressible, and little deletion.
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                 s.space.pebbleFS(),
+		Lock:               s.lock,
+		FormatMajorVersion: pebble.FormatValueSeparation,
+		CacheSize:          s.o.CacheBytes,
+		Logger:             pebbleLog{s},
+		EventListener:      s.events(),
+
+		MemTableSize:                64 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       1000, // a burst makes reads slower, it does not stop writes
+		LBaseMaxBytes:               64 << 20,
+		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 2 },
+		MaxOpenFiles:                1000,
+	}
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 100, MaxBlobReferenceDepth: 10, TargetGarbageRatio: 1}
+	}
+	return o
+}
+
+// pebbleLog is Pebble's logger. Its Infof is for each flush and compaction.
+type pebbleLog struct{ s *Store }
+
+// Infof implements pebble.Logger.
+func (pebbleLog) Infof(string, ...any) {}
+
+// Errorf implements pebble.Logger.
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.s.o.Logger.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf implements pebble.Logger. Pebble calls it when it cannot go on, and does not expect it to return.
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("embedded: "+format, args...)
+	l.s.o.Fatal(err)
+	panic(err)
+}
+
+func (s *Store) events() *pebble.EventListener {
+	return &pebble.EventListener{
+		BackgroundError: func(err error) {
+			s.m.background.Inc()
+			s.o.Logger.Error("a flush or compaction failed and is tried again", "err", err)
+		},
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			s.m.corrupt.Inc()
+			s.o.Logger.Error("the store is damaged: restore the data folder from a backup", "what", info.String())
+		},
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			s.m.stalls.Inc()
+			s.o.Logger.Warn("writes wait for the disk", "why", info.Reason)
+		},
+	}
+}

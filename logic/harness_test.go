@@ -121,7 +121,11 @@ func startServer(t testing.TB, fs vfs.FS, change func(*Options)) *server {
 	if fs == nil {
 		fs = vfs.NewMem()
 	}
-	store, err := embedded.Open(embedded.Options{Dir: "data", FS: fs})
+	var now Options
+	if change != nil {
+		change(&now)
+	}
+	store, err := embedded.Open(embedded.Options{Dir: "data", FS: fs, Now: now.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +150,28 @@ func startServer(t testing.TB, fs vfs.FS, change func(*Options)) *server {
 	})
 	t.Cleanup(func() { s.stop() })
 	return s
+}
+
+// clock is a time that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Unix(1_800_000_000, 0)} }
+
+func (c *clock) options(o *Options) { o.Now = c.time }
+
+func (c *clock) time() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
 }
 
 // dial opens a session and returns it when it was let in or kicked.

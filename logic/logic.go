@@ -49,6 +49,7 @@ type Logic struct {
 	pool     *pool
 	consumer *sequencers
 	pushID   atomic.Uint32
+	known    known
 	consumed chan error // Consume's return
 	cancel   context.CancelFunc
 	ctx      context.Context // ends when Close begins to give up on reads
@@ -72,7 +73,8 @@ func New(o Options) (*Logic, error) {
 		cancel()
 		return nil, fmt.Errorf("logic: read the store's epoch: %w", err)
 	}
-	l := &Logic{o: o, log: o.Logger, epoch: epoch, ctx: ctx, cancel: cancel, consumed: make(chan error, 1)}
+	l := &Logic{o: o, log: o.Logger, epoch: epoch, ctx: ctx, cancel: cancel,
+		consumed: make(chan error, 1), known: make(known, knownPlaces)}
 	if l.m, err = newMetrics(o.Registerer); err != nil {
 		cancel()
 		return nil, fmt.Errorf("logic: register metrics: %w", err)
@@ -187,6 +189,9 @@ func (l *Logic) serve(s *session, j job) {
 		}
 	case protocol.CmdSignal:
 		l.signal(s, j)
+		return
+	case jobKnown:
+		l.answerKnown(j)
 		return
 	case jobClosed:
 		l.forget(s)

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/parley-im/parley/protocol"
+	"github.com/parley-im/parley/storage"
 )
 
 // job is a request that waits for a worker. The body is its own.
@@ -11,11 +12,17 @@ type job struct {
 	command   protocol.Command
 	requestID uint32
 	body      []byte
+
+	// Of jobKnown.
+	record *storage.Record
+	seq    uint64
 }
 
 const (
 	// jobClosed is the last job of a session: it is gone.
 	jobClosed protocol.Command = 0
+	// jobKnown is a SEND that is a repeat of the message at seq, most likely.
+	jobKnown protocol.Command = protocol.CmdSend
 	// maxMailbox bounds the jobs of one session. The gateway's bound on requests in flight comes first, unless it is set higher.
 	maxMailbox = 1024
 )

@@ -52,6 +52,9 @@ func (l *Logic) emit(b *batch) {
 		if p.refused {
 			continue
 		}
+		for _, rec := range p.recs {
+			l.known.put(rec.ID, rec.Message.Seq)
+		}
 		l.emitRun(o, p, routes[2*i:2*i+2])
 		l.emitRepeats(o, p)
 		l.m.messages.Add(float64(len(p.recs)))

@@ -76,16 +76,16 @@ func TestRepeatsAtTheSameMoment(t *testing.T) {
 
 // TestRepeatAfterRestart: the ids are read back from the newest messages, 200 of them at any age.
 func TestRepeatAfterRestart(t *testing.T) {
-	now := time.Now()
-	s := startServer(t, nil, func(o *Options) { o.Now = func() time.Time { return now } })
+	clock := newClock()
+	s := startServer(t, nil, clock.options)
 	a := s.online("alice")
 	var acks []protocol.SendAck
 	for i := range 200 {
 		acks = append(acks, a.send(text(fmt.Sprint(i), "bob")))
 	}
 	s.stop()
-	now = now.Add(time.Hour)
-	s2 := startServer(t, s.fs, func(o *Options) { o.Now = func() time.Time { return now } })
+	clock.add(time.Hour)
+	s2 := startServer(t, s.fs, clock.options)
 	a = s2.online("alice")
 	for i := range acks {
 		sameMessage(t, "after a restart", acks[i], a.send(text(fmt.Sprint(i), "bob")))

@@ -56,8 +56,7 @@ func (l *Logic) send(s *session, f *protocol.Frame, in *intake) {
 		err = checkSend(&m)
 	}
 	if err == nil {
-		rec := l.record(s, f.RequestID, &m, in)
-		err = l.o.Log.Append(rec)
+		err = l.append(s, l.record(s, f.RequestID, &m, in))
 	}
 	if err == nil {
 		return
@@ -66,6 +65,14 @@ func (l *Logic) send(s *session, f *protocol.Frame, in *intake) {
 		err = unavailable()
 	}
 	l.refuse(s.ID, f.RequestID, protocol.CmdSend, err)
+}
+
+// append hands the record to the log, unless it is known to be a repeat: a worker then looks at the message that it repeats.
+func (l *Logic) append(s *session, rec *storage.Record) error {
+	if seq, ok := l.known.get(rec.ID); ok && l.pool.submit(s, job{command: jobKnown, record: rec, seq: seq}) {
+		return nil
+	}
+	return l.o.Log.Append(rec)
 }
 
 // checkSend holds the fields against their ranges.

@@ -2,7 +2,6 @@ package logic
 
 import (
 	"testing"
-	"time"
 
 	"github.com/parley-im/parley/protocol"
 )
@@ -85,8 +84,7 @@ func TestSignOut(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
-	now := time.Now()
-	s := startServer(t, nil, func(o *Options) { o.Now = func() time.Time { return now } })
+	s := startServer(t, nil, nil)
 	a, a2, b1, b2 := s.online("alice"), s.online("alice"), s.online("bob"), s.online("bob")
 	signal := func(d *device, m *protocol.Signal) {
 		s.l.Handle(d.session.ID, []protocol.Frame{{Header: protocol.Header{Command: protocol.CmdSignal}, Body: protocol.AppendBody(nil, m)}})

@@ -1,0 +1,58 @@
+package logic
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+// TestRepeatAfterHours: far beyond the sequencer's horizon a repeat is still known, as a rule.
+func TestRepeatAfterHours(t *testing.T) {
+	clock := newClock()
+	s := startServer(t, nil, clock.options)
+	a := s.online("alice")
+	first := a.send(text("m", "bob"))
+	for i := range repeatLast + 1 {
+		a.send(text(fmt.Sprint(i), "bob"))
+	}
+	clock.add(20 * time.Hour)
+	sameMessage(t, "after hours", first, a.send(text("m", "bob")))
+	if ack := a.send(text("next", "bob")); ack.Seq != repeatLast+3 {
+		t.Errorf("the next message has seq %d, want %d", ack.Seq, repeatLast+3)
+	}
+}
+
+// TestKnownIsOnlyAHint: entries that point to other messages, or to nothing, are found out.
+func TestKnownIsOnlyAHint(t *testing.T) {
+	s := startServer(t, nil, nil)
+	a := s.online("alice")
+	a.send(text("1", "bob"))
+	s.l.known.put(protocol.NewMessageID("p:alice:bob", "alice", "2"), 1)
+	if ack := a.send(text("2", "bob")); ack.Seq != 2 {
+		t.Errorf("a new message was taken for another: %+v", ack)
+	}
+}
+
+func TestKnownForgetsSafely(t *testing.T) {
+	k := make(known, 4)
+	var ids []protocol.MessageID
+	for i := range 100 {
+		id := protocol.NewMessageID("p:a:b", "a", fmt.Sprint(i))
+		ids = append(ids, id)
+		k.put(id, uint64(i+1))
+	}
+	found := 0
+	for i, id := range ids {
+		if seq, ok := k.get(id); ok {
+			found++
+			if seq != uint64(i+1) {
+				t.Errorf("message %d is said to be at %d", i+1, seq)
+			}
+		}
+	}
+	if found == 0 || found > len(k) {
+		t.Errorf("%d found in a table of %d", found, len(k))
+	}
+}

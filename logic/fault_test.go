@@ -129,13 +129,27 @@ func TestPipelineRefused(t *testing.T) {
 	s, f := startFaulty(t)
 	a, b := s.online("alice"), s.online("bob")
 	const n = 3000
+	errorsSeen := 0
+	moreErrors := func() bool { // so that every fault meets at least one batch
+		count := 0
+		for _, fr := range a.frames {
+			if fr.Command == protocol.CmdError {
+				count++
+			}
+		}
+		more := count > errorsSeen
+		errorsSeen = count
+		return more
+	}
 	for i := range n {
 		switch i % 500 {
 		case 100:
 			f.set(storage.ErrFull, nil, "")
 		case 200:
+			s.g.wait(t, "a refusal", moreErrors)
 			f.set(nil, nil, "p:alice:bob")
 		case 300:
+			s.g.wait(t, "a refusal", moreErrors)
 			f.set(nil, nil, "")
 		}
 		a.request(protocol.CmdSend, text(fmt.Sprint(i), "bob"))

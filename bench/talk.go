@@ -1,0 +1,370 @@
+//go:build linux
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+var errNonsense = errors.New("bytes that are no frame of the protocol")
+
+// talk is the scene of chat and of echo: each connection keeps messages on their way to its partner.
+type talk struct {
+	l        *loop
+	lanes    []lane // by the connections' index; partners are neighbours
+	window   int
+	size     int
+	rate     float64 // messages a second of this loop; 0: closed loop
+	pushAck  bool
+	fresh    bool // the users are new, so their conversations start at seq 1
+	sending  bool
+	measured bool
+	pace     pacer
+	ack      *recorder
+	deliver  *recorder
+	checks   Checks
+	resting  []resting
+	sees     func(*pushed)
+	at       *lane  // whose input is being read
+	scratch  pushed // reused by scanPush
+	nowUS    uint32
+
+	sent, acked, delivered uint64
+	ownPushes, resyncs     uint64
+	refusal                atomic.Pointer[error] // why the scenario cannot be run on this server
+}
+
+// resting is a slot whose message was refused: it stays empty for a while, as the server asks.
+type resting struct {
+	ln     *lane
+	slot   uint16
+	wakeNS int64
+}
+
+func newTalk(l *loop, window, size int) *talk {
+	s := &talk{l: l, window: window, size: size, fresh: true, ack: newRecorder(), deliver: newRecorder()}
+	s.lanes = make([]lane, len(l.conns))
+	for i := range s.lanes {
+		s.lanes[i].setup(&s.lanes[i^1], window)
+	}
+	s.sees = s.arrived
+	return s
+}
+
+func (s *talk) ready(c *conn, w *protocol.Welcome) {
+	ln := &s.lanes[c.index]
+	ln.c = c
+	if w == nil {
+		ln.user = fmt.Sprint(c.id)
+		return
+	}
+	ln.user = w.UserID
+	if s.window > int(w.MaxInflight) {
+		s.refuse("window %d is over the server's max_inflight of %d", s.window, w.MaxInflight)
+	}
+	if s.size > int(w.MaxBody)-envelope {
+		s.refuse("size %d does not fit in the server's max_body of %d with %d for the rest", s.size, w.MaxBody, envelope)
+	}
+}
+
+// envelope is room for the fields of a SEND beside its content.
+const envelope = 256
+
+func (s *talk) refuse(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	s.refusal.Store(&err)
+}
+
+func (s *talk) enter(p phase) {
+	switch p {
+	case phaseWarm:
+		for i := range s.lanes {
+			ln := &s.lanes[i]
+			ln.frame = newTemplate(ln.peer.user, s.size)
+			if s.fresh {
+				ln.seqs.next = 1
+			}
+		}
+		s.sending = true
+		if s.rate > 0 {
+			s.pace = newPacer(s.l.nowNS, s.rate, len(s.lanes))
+			return
+		}
+		s.startAll()
+	case phaseMeasure:
+		s.measured = true
+	case phaseDrain:
+		s.sending = false
+	}
+}
+
+func (s *talk) startAll() {
+	s.nowUS = uint32(s.l.nowNS / 1000)
+	for i := range s.lanes {
+		if ln := &s.lanes[i]; !ln.dead {
+			s.pump(ln)
+			s.l.flush(ln.c)
+		}
+	}
+}
+
+// pump sends what the window, and in an open loop the timetable, allow.
+func (s *talk) pump(ln *lane) {
+	if !s.sending {
+		return
+	}
+	for len(ln.free) > 0 {
+		timeUS := s.nowUS
+		if s.rate > 0 {
+			if ln.sent == ln.due {
+				return
+			}
+			timeUS = uint32(s.pace.dueNS(int(ln.c.index), ln.sent) / 1000)
+		}
+		sl := ln.take()
+		s.sent++
+		s.l.out = ln.frame.append(s.l.out, sl.request, msgID{sender: ln.c.id, timeUS: timeUS, index: sl.index})
+	}
+}
+
+func (s *talk) input(c *conn, b []byte) (used int, err error) {
+	ln := &s.lanes[c.index]
+	s.at = ln
+	s.nowUS = uint32(s.l.nowNS / 1000)
+	for {
+		cmd, request, n := nextFrame(b[used:], maxFrame)
+		if n <= 0 {
+			if n < 0 {
+				return used, errNonsense
+			}
+			break
+		}
+		body := b[used+protocol.HeaderSize : used+n]
+		used += n
+		switch cmd {
+		case protocol.CmdSendAck:
+			err = s.acknowledged(ln, request, body)
+		case protocol.CmdPush:
+			err = s.push(request, body)
+		case protocol.CmdSend:
+			err = s.echoed(ln, request, body)
+		default:
+			err = s.other(ln, protocol.Frame{Header: protocol.Header{Command: cmd, RequestID: request}, Body: body})
+		}
+		if err != nil {
+			return used, err
+		}
+	}
+	s.pump(ln)
+	return used, nil
+}
+
+func (s *talk) acknowledged(ln *lane, request uint32, body []byte) error {
+	a, ok := scanAck(body)
+	if !ok {
+		return errors.New("a SEND_ACK that cannot be read")
+	}
+	sl, k := ln.answered(request)
+	if sl == nil || sl.index != a.id.index || ln.c.id != a.id.sender {
+		s.checks.Stray++
+		return nil
+	}
+	ln.free = append(ln.free, k)
+	ln.acked++
+	s.acked++
+	switch {
+	case a.seq == 0:
+		ln.unnumbered++
+	case ln.own == 0:
+		ln.numbered(a.seq, a.id.sender, a.id.index, false, &s.checks)
+	case !ln.seqs.seen(a.seq): // otherwise the push came first
+		ln.numbered(a.seq, a.id.sender, a.id.index, false, &s.checks)
+	}
+	if s.measured {
+		s.ack.record(int64(s.nowUS - a.id.timeUS))
+	}
+	return nil
+}
+
+func (s *talk) push(id uint32, body []byte) error {
+	if !scanPush(body, &s.scratch, s.sees) {
+		return errors.New("a PUSH that cannot be read, or of somebody else's messages")
+	}
+	if s.pushAck {
+		s.l.out = protocol.AppendFrame(s.l.out, protocol.CmdPushAck, id, nil)
+	}
+	return nil
+}
+
+// arrived is called for each message that was pushed to s.at.
+func (s *talk) arrived(m *pushed) {
+	ln := s.at
+	if m.id.sender != ln.peer.c.id {
+		s.strange(ln, m)
+		return
+	}
+	if m.id.index >= ln.peer.sent {
+		s.checks.Corrupt++ // it was never sent
+		return
+	}
+	moved := false
+	switch ln.from.see(m.id.index) {
+	case again:
+		s.checks.Duplicates++
+		if m.seq >= ln.seqs.next { // stored twice, so it uses up a number
+			ln.seqs.see(m.seq)
+		}
+		return
+	case late:
+		s.checks.Order++
+		moved = true
+	case wild:
+		s.checks.Corrupt++
+		return
+	}
+	ln.delivered++
+	s.delivered++
+	ln.numbered(m.seq, m.id.sender, m.id.index, moved, &s.checks)
+	if len(m.content) != s.size || !filled(m.content, seedOf(m.id.sender, m.id.index)) {
+		s.checks.Corrupt++
+	}
+	if s.measured {
+		s.deliver.record(int64(s.nowUS - m.id.timeUS))
+	}
+}
+
+// strange is called for a message that is not the partner's: the connection's own, which is right when its ack had no seq, or
+// somebody else's, which never is.
+func (s *talk) strange(ln *lane, m *pushed) {
+	if m.id.sender != ln.c.id {
+		s.checks.Misdelivered++
+		return
+	}
+	s.ownPushes++
+	ln.own++
+	ln.unnumbered--
+	if !ln.seqs.seen(m.seq) {
+		ln.numbered(m.seq, m.id.sender, m.id.index, false, &s.checks)
+	}
+}
+
+// other handles what is rare.
+func (s *talk) other(ln *lane, f protocol.Frame) error {
+	switch f.Command {
+	case protocol.CmdError:
+		return s.refused(ln, f)
+	case protocol.CmdKick:
+		var k protocol.Kick
+		if err := protocol.Unmarshal(f.Body, &k); err != nil {
+			return err
+		}
+		return fmt.Errorf("KICK %d %s", k.Reason, k.Message)
+	case protocol.CmdGoAway:
+		s.l.faults.add("GOAWAY")
+	case protocol.CmdEvent:
+		var list protocol.Events
+		if err := protocol.Unmarshal(f.Body, &list); err != nil {
+			return err
+		}
+		for i := range list.Events {
+			if list.Events[i].Type == protocol.EventResync {
+				s.resyncs++
+			}
+		}
+	}
+	return nil // PONG, and whatever a client must ignore
+}
+
+// refused handles an ERROR: the message is given up, and its slot rests for as long as the server says.
+func (s *talk) refused(ln *lane, f protocol.Frame) error {
+	e := &protocol.Error{}
+	if err := protocol.Unmarshal(f.Body, e); err != nil {
+		return err
+	}
+	s.l.faults.add(e.Code.String())
+	sl, k := ln.answered(f.RequestID)
+	if sl == nil {
+		if e.Code.Closes() {
+			return e
+		}
+		return nil
+	}
+	if ln.failed == nil {
+		ln.failed = map[uint64]struct{}{}
+	}
+	ln.failed[sl.index] = struct{}{}
+	rest := max(time.Duration(e.RetryAfterMS)*time.Millisecond, 10*time.Millisecond)
+	s.resting = append(s.resting, resting{ln, k, s.l.nowNS + int64(rest)})
+	return nil
+}
+
+// lost is called when a connection ends while the run goes on.
+func (s *talk) lost(c *conn) { s.lanes[c.index].dead = true }
+
+// step lets sleeping slots and due messages go.
+func (s *talk) step() time.Duration {
+	s.l.tally.sent.Store(s.sent)
+	s.l.tally.acked.Store(s.acked)
+	s.l.tally.delivered.Store(s.delivered)
+	s.nowUS = uint32(s.l.nowNS / 1000)
+	if len(s.resting) > 0 {
+		s.resting = slices.DeleteFunc(s.resting, s.wake)
+	}
+	if s.rate == 0 || !s.sending {
+		return idleWait
+	}
+	for n := s.pace.due(s.l.nowNS); n > 0; n-- {
+		ln := &s.lanes[s.pace.issue()]
+		ln.due++
+		if !ln.dead && len(ln.free) > 0 {
+			s.pump(ln)
+			s.l.flush(ln.c)
+		}
+	}
+	return min(idleWait, s.pace.sleep(s.l.nowNS))
+}
+
+func (s *talk) wake(r resting) bool {
+	if r.wakeNS > s.l.nowNS {
+		return false
+	}
+	r.ln.free = append(r.ln.free, r.slot)
+	if !r.ln.dead {
+		s.pump(r.ln)
+		s.l.flush(r.ln.c)
+	}
+	return true
+}
+
+func (s *talk) quiet() bool {
+	for i := range s.lanes {
+		if !s.lanes[i].settled() {
+			return false
+		}
+	}
+	return true
+}
+
+// finish adds up the checks. The loop has ended.
+func (s *talk) finish() Checks {
+	ck := s.checks
+	for i := 0; i+1 < len(s.lanes); i += 2 {
+		verdictOfPair(&s.lanes[i], &s.lanes[i+1], &ck)
+	}
+	return ck
+}
+
+// behind is how many messages had fallen due and were never sent.
+func (s *talk) behind() uint64 {
+	var n uint64
+	for i := range s.lanes {
+		n += s.lanes[i].due - min(s.lanes[i].due, s.lanes[i].sent)
+	}
+	return n
+}

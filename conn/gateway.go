@@ -255,7 +255,7 @@ func (g *Gateway) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	}()
 	n := g.conns.Add(1)
 	g.metrics.accepted.Inc()
-	if n > int64(g.o.MaxConns+g.slack()) {
+	if n > int64(g.o.MaxConns+slack(g.o.MaxConns)) {
 		g.metrics.refused.WithLabelValues(reasonNames[reasonFull]).Inc()
 		return nil, gnet.Close
 	}
@@ -274,7 +274,7 @@ func (g *Gateway) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 }
 
 // slack is how many connections more than the cap may be there, to be told that the server is full.
-func (g *Gateway) slack() int { return min(max(16, g.o.MaxConns/64), 128) }
+func slack(maxConns int) int { return min(max(16, maxConns/64), 128) }
 
 func (l *loop) refuse(s *session, why reason, message string) {
 	l.g.metrics.refused.WithLabelValues(reasonNames[why]).Inc()

@@ -1,7 +1,10 @@
 package conn
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/parley-im/parley/protocol"
@@ -29,7 +34,8 @@ type got struct {
 	bodies   [][]byte
 }
 
-// fakeLogic welcomes everybody unless told otherwise, and remembers what it was handed. Any of the functions may be nil.
+// fakeLogic welcomes everybody unless told otherwise, and remembers what it was handed. Any of the functions may be nil; a test sets
+// them before it dials.
 type fakeLogic struct {
 	g      *Gateway
 	onOpen func(*protocol.Session)
@@ -53,9 +59,10 @@ func (l *fakeLogic) Open(s *protocol.Session) {
 		l.fault("Open twice")
 	}
 	l.open[s.ID] = s
+	onOpen := l.onOpen
 	l.mu.Unlock()
-	if l.onOpen != nil {
-		l.onOpen(s)
+	if onOpen != nil {
+		onOpen(s)
 		return
 	}
 	l.g.Welcome(s.ID, protocol.Welcome{Epoch: "e1", ResendS: 300})
@@ -76,9 +83,10 @@ func (l *fakeLogic) Handle(id protocol.SessionID, frames []protocol.Frame) {
 		g.ids = append(g.ids, f.RequestID)
 		g.bodies = append(g.bodies, bytes.Clone(f.Body))
 	}
+	handle := l.handle
 	l.mu.Unlock()
-	if l.handle != nil {
-		l.handle(id, frames)
+	if handle != nil {
+		handle(id, frames)
 	}
 }
 
@@ -89,9 +97,10 @@ func (l *fakeLogic) Closed(id protocol.SessionID) {
 		l.fault("Closed of a session that is not open")
 	}
 	delete(l.open, id)
+	closed := l.closed
 	l.mu.Unlock()
-	if l.closed != nil {
-		l.closed(id)
+	if closed != nil {
+		closed(id)
 	}
 }
 
@@ -176,19 +185,32 @@ func token(tb testing.TB, user string) string {
 
 // peer is a client made of a socket.
 type peer struct {
-	tb  testing.TB
-	c   net.Conn
-	buf []byte
+	tb testing.TB
+	c  net.Conn
+	r  *bufio.Reader
+}
+
+func newPeer(tb testing.TB, c net.Conn) *peer {
+	tb.Cleanup(func() { c.Close() })
+	return &peer{tb: tb, c: c, r: bufio.NewReader(c)}
 }
 
 func dial(tb testing.TB, g *Gateway) *peer {
 	tb.Helper()
+	publish(g)
 	c, err := net.Dial("tcp", g.Addr().String())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { c.Close() })
-	return &peer{tb: tb, c: c}
+	return newPeer(tb, c)
+}
+
+// publish makes what the test has set in its logic visible to the loops: a socket is no order of memory.
+func publish(g *Gateway) {
+	if l, ok := g.logic.(*fakeLogic); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
 }
 
 func helloFrame(token, device string) []byte {
@@ -218,28 +240,25 @@ func (p *peer) request(cmd protocol.Command, id uint32, body string) {
 const patience = 20 * time.Second
 
 // next reads a frame; io.EOF when the server closed.
-func (p *peer) next() (protocol.Frame, error) {
+func (p *peer) next() (f protocol.Frame, err error) {
 	p.tb.Helper()
 	_ = p.c.SetReadDeadline(time.Now().Add(patience))
-	chunk := make([]byte, 64<<10)
-	for {
-		f, n, err := protocol.Split(p.buf, 16<<20)
-		if err != nil {
-			p.tb.Fatalf("the server sent no frame: %v", err)
-		}
-		if n > 0 {
-			p.buf = p.buf[n:]
-			return f, nil
-		}
-		n, err = p.c.Read(chunk)
-		p.buf = append(p.buf, chunk[:n]...)
-		if err != nil && n == 0 {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				p.tb.Fatal("nothing came")
-			}
-			return f, err
-		}
+	frame := make([]byte, protocol.HeaderSize, 256)
+	if _, err = io.ReadFull(p.r, frame); err == nil {
+		frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame)+4-protocol.HeaderSize)...)
+		_, err = io.ReadFull(p.r, frame[protocol.HeaderSize:])
 	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		p.tb.Fatal("nothing came")
+	case err != nil:
+		return f, err
+	}
+	f, _, err = protocol.Split(frame, 16<<20)
+	if err != nil {
+		p.tb.Fatalf("the server sent no frame: %v", err)
+	}
+	return f, nil
 }
 
 func (p *peer) expect(cmd protocol.Command) protocol.Frame {
@@ -305,4 +324,18 @@ func eventually(tb testing.TB, what string, f func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// post runs f on the loop.
+func (l *loop) post(f func()) {
+	l.g.execute(l.engine, func(context.Context) error { f(); return nil })
+}
+
+// value is what a counter or gauge shows.
+func value(m prometheus.Metric) float64 {
+	var v dto.Metric
+	if err := m.Write(&v); err != nil {
+		panic(err)
+	}
+	return v.GetCounter().GetValue() + v.GetGauge().GetValue()
 }

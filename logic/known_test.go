@@ -56,3 +56,27 @@ func TestKnownForgetsSafely(t *testing.T) {
 		t.Errorf("%d found in a table of %d", found, len(k))
 	}
 }
+
+// TestIDsThatCollide: two ids of a conversation share the 8 bytes that the sequencer keeps. The second message is not acked as the
+// first, and gets in when the first is out of the horizon.
+func TestIDsThatCollide(t *testing.T) {
+	clock := newClock()
+	s := startServer(t, nil, clock.options)
+	a := s.online("alice")
+	a.send(text("1", "bob"))
+	for _, seq := range s.l.consumer.list { // idle: what it has was answered
+		if c := seq.states.peek("p:alice:bob"); c != nil {
+			e := *c.recent.at(1)
+			e.tag = tagOf(protocol.NewMessageID("p:alice:bob", "alice", "2"))
+			c.recent.link(1, e)
+		}
+	}
+	wantCode(t, a.call(protocol.CmdSend, text("2", "bob"), nil), protocol.CodeUnavailable)
+	for i := range repeatLast {
+		a.send(text(fmt.Sprint("more ", i), "bob"))
+	}
+	clock.add(6 * time.Minute)
+	if ack := a.send(text("2", "bob")); ack.Seq != repeatLast+2 {
+		t.Errorf("acked with seq %d, want %d", ack.Seq, repeatLast+2)
+	}
+}

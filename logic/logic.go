@@ -29,7 +29,7 @@ type Options struct {
 	MaxBody     int    // bytes of a request's body; 0: protocol.DefaultMaxBody
 	MaxDown     int    // bytes of a body from the server; 0: protocol.DefaultMaxDown
 	Workers     int    // goroutines that answer reads; 0: 8 for each CPU
-	StateBytes  int64  // memory for the states of conversations, a partition; 0: 64 MiB
+	StateBytes  int64  // memory for the states of conversations, a partition; 0: 512 MiB
 
 	Now        func() time.Time      // nil: time.Now
 	Logger     *slog.Logger          // nil: none
@@ -95,7 +95,7 @@ func setDefaults(o *Options) {
 		o.Workers = 8 * runtime.GOMAXPROCS(0)
 	}
 	if o.StateBytes == 0 {
-		o.StateBytes = 64 << 20
+		o.StateBytes = 512 << 20
 	}
 	if o.Now == nil {
 		o.Now = time.Now

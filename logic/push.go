@@ -156,6 +156,9 @@ func ackOf(m *protocol.Message) protocol.SendAck {
 func (l *Logic) emitRepeats(o *outbox, p *part) {
 	for _, r := range p.repeats {
 		original, err := l.slot(p.c.id, r.seq)
+		if err == nil && original.Message.ServerMsgID != r.rec.Message.ServerMsgID {
+			err = unavailable() // see recent
+		}
 		if err != nil {
 			l.refuse(r.rec.Origin.Session, r.rec.Origin.RequestID, protocol.CmdSend, err)
 			continue

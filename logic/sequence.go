@@ -216,6 +216,7 @@ func (s *sequencer) place(rec *storage.Record) {
 // load reads a conversation's state back from its newest messages.
 func (s *sequencer) load(id string, logTimeMS int64) (*conversation, error) {
 	ctx := context.Background()
+	s.l.m.stateLoads.Inc()
 	state, err := s.l.o.Buckets.State(ctx, id)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,571 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+const (
+	me     = "alice"
+	device = "alice-phone"
+)
+
+// fake is a server of one user, me, in the memory of a test. It does what protocol.md says, unless a hook does otherwise. It
+// speaks over net.Pipe, so a write returns when the client has read it.
+type fake struct {
+	t *testing.T
+
+	// Hooks. They run with mu held, on the goroutine that reads from the peer.
+	onHello func(p *peer, h protocol.Hello) (handled bool)
+	onFrame func(p *peer, f protocol.Frame) (handled bool)
+	onPush  func(p *peer, m *protocol.Message) (drop bool)
+	tune    func(w *protocol.Welcome)
+	// noSeq: acks come without a seq, and the message in a PUSH.
+	noSeq bool
+
+	mu     sync.Mutex
+	epoch  string
+	stamp  int
+	convs  map[string]*fakeConversation
+	peers  []*peer // in the order in which they came
+	frames []seen
+	pushID uint32
+	wg     sync.WaitGroup
+}
+
+type fakeConversation struct {
+	id      string
+	log     []protocol.Message // seq i+1 at i
+	minSeq  uint64
+	changes []uint64 // the seq of change i+1 at i
+	stamp   int
+}
+
+// seen is a frame that the client sent.
+type seen struct {
+	peer *peer
+	at   time.Time
+	protocol.Frame
+}
+
+// peer is the server's end of a connection.
+type peer struct {
+	f        *fake
+	nc       net.Conn
+	n        int // 0 is the first
+	hello    protocol.Hello
+	welcomed bool
+}
+
+func newFake(t *testing.T) *fake {
+	return &fake{t: t, epoch: "e1", convs: map[string]*fakeConversation{}}
+}
+
+func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	f.take(ours)
+	return theirs, nil
+}
+
+func (f *fake) take(nc net.Conn) {
+	f.mu.Lock()
+	p := &peer{f: f, nc: nc, n: len(f.peers)}
+	f.peers = append(f.peers, p)
+	f.mu.Unlock()
+	f.wg.Go(p.serve)
+}
+
+// close ends all connections and waits for their goroutines.
+func (f *fake) close() {
+	f.mu.Lock()
+	for _, p := range f.peers {
+		p.nc.Close()
+	}
+	f.mu.Unlock()
+	f.wg.Wait()
+}
+
+func (f *fake) locked(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn()
+}
+
+func (p *peer) serve() {
+	defer p.nc.Close()
+	in := newFrames(p.nc, func() {})
+	in.limit = 1 << 20
+	for {
+		fr, err := in.next()
+		if err != nil {
+			p.f.locked(func() { p.welcomed = false })
+			return
+		}
+		fr.Body = bytes.Clone(fr.Body)
+		p.f.locked(func() {
+			p.f.frames = append(p.f.frames, seen{p, time.Now(), fr})
+			p.handle(fr)
+		})
+	}
+}
+
+// write sends a frame. An error only says that the connection is gone.
+func (p *peer) write(cmd protocol.Command, id uint32, body protocol.Body) {
+	p.nc.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	p.nc.Write(protocol.AppendFrame(nil, cmd, id, body))
+}
+
+func (p *peer) fail(id uint32, code protocol.ErrorCode, retryMS uint32) {
+	p.write(protocol.CmdError, id, &protocol.Error{Code: code, RetryAfterMS: retryMS})
+	if code.Closes() {
+		p.nc.Close()
+	}
+}
+
+func (p *peer) kick(k protocol.Kick) {
+	p.write(protocol.CmdKick, 0, &k)
+	p.nc.Close()
+	p.welcomed = false
+}
+
+func (p *peer) handle(fr protocol.Frame) {
+	if fr.Command == protocol.CmdHello {
+		p.decode(fr, &p.hello)
+		if p.f.onHello == nil || !p.f.onHello(p, p.hello) {
+			p.welcome(fr.RequestID)
+		}
+		return
+	}
+	if p.f.onFrame != nil && p.f.onFrame(p, fr) {
+		return
+	}
+	p.answer(fr)
+}
+
+func (p *peer) welcome(id uint32) {
+	for _, o := range p.f.peers {
+		if o.welcomed && o != p && o.hello.DeviceID == p.hello.DeviceID {
+			o.kick(protocol.Kick{Reason: protocol.KickDisplaced, DeviceID: p.hello.DeviceID})
+		}
+	}
+	w := protocol.Welcome{
+		UserID: me, SessionID: strconv.Itoa(p.n), HeartbeatS: 60, MaxBody: 64 << 10, MaxInflight: 32, MaxDown: 512 << 10,
+		ResendS: 300, Epoch: p.f.epoch,
+	}
+	if p.f.tune != nil {
+		p.f.tune(&w)
+	}
+	p.welcomed = true
+	p.write(protocol.CmdWelcome, id, &w)
+}
+
+func (p *peer) decode(fr protocol.Frame, into protocol.Body) {
+	if err := protocol.Unmarshal(fr.Body, into); err != nil {
+		p.f.t.Errorf("the client sent a bad %v: %v", fr.Command, err)
+	}
+}
+
+// answer does what the protocol says.
+func (p *peer) answer(fr protocol.Frame) {
+	switch fr.Command {
+	case protocol.CmdPing:
+		p.write(protocol.CmdPong, fr.RequestID, &protocol.Pong{})
+	case protocol.CmdSend:
+		p.answerSend(fr, p.f.store(fr))
+	case protocol.CmdSync:
+		p.answerSync(fr)
+	case protocol.CmdPull:
+		p.answerPull(fr)
+	case protocol.CmdChanges:
+		p.answerChanges(fr)
+	case protocol.CmdRead:
+		var r protocol.Position
+		p.decode(fr, &r)
+		p.write(fr.Command.Reply(), fr.RequestID, &protocol.ReadReply{Seq: r.Seq})
+	case protocol.CmdUnread:
+		p.write(fr.Command.Reply(), fr.RequestID, &protocol.UnreadReply{Total: 7, Conversations: 2})
+	case protocol.CmdGetConversation:
+		p.answerGet(fr)
+	case protocol.CmdSignOut:
+		p.write(fr.Command.Reply(), fr.RequestID, nil)
+	case protocol.CmdPushAck, protocol.CmdSignal:
+	default:
+		p.fail(fr.RequestID, protocol.CodeUnknownCommand, 0)
+	}
+}
+
+func (f *fake) conversation(id string) *fakeConversation {
+	cv := f.convs[id]
+	if cv == nil {
+		cv = &fakeConversation{id: id, minSeq: 1}
+		f.convs[id] = cv
+	}
+	return cv
+}
+
+// store stores the message of a SEND, once, and pushes it to the user's other connections.
+func (f *fake) store(fr protocol.Frame) protocol.Message {
+	var s protocol.Send
+	if err := protocol.Unmarshal(fr.Body, &s); err != nil {
+		f.t.Errorf("the client sent a bad SEND: %v", err)
+	}
+	id := Target{s.Kind, s.Target}.Conversation(me)
+	cv := f.conversation(id)
+	for _, m := range cv.log {
+		if m.Sender == me && m.ClientMsgID == s.ClientMsgID {
+			return m
+		}
+	}
+	return f.append(cv, protocol.Message{
+		Sender: me, ClientMsgID: s.ClientMsgID, ContentType: s.ContentType, Content: s.Content, Flags: s.Flags, Mentions: s.Mentions,
+	})
+}
+
+func (f *fake) append(cv *fakeConversation, m protocol.Message) protocol.Message {
+	f.stamp++
+	cv.stamp = f.stamp
+	m.ConversationID, m.Seq, m.SendTimeMS = cv.id, uint64(len(cv.log)+1), time.Now().UnixMilli()
+	m.ServerMsgID = protocol.NewMessageID(cv.id, m.Sender, m.ClientMsgID).String()
+	cv.log = append(cv.log, m)
+	return m
+}
+
+func (p *peer) answerSend(fr protocol.Frame, m protocol.Message) {
+	ack := protocol.SendAck{
+		ClientMsgID: m.ClientMsgID, ServerMsgID: m.ServerMsgID, ConversationID: m.ConversationID, SendTimeMS: m.SendTimeMS, Seq: m.Seq,
+	}
+	if p.f.noSeq {
+		ack.Seq = 0
+		p.f.push(p, m)
+	}
+	for _, o := range p.f.peers {
+		if o != p {
+			p.f.push(o, m)
+		}
+	}
+	p.write(protocol.CmdSendAck, fr.RequestID, &ack)
+}
+
+// push pushes one message to one connection.
+func (f *fake) push(p *peer, list ...protocol.Message) uint32 {
+	if !p.welcomed || f.onPush != nil && len(list) == 1 && f.onPush(p, &list[0]) {
+		return 0
+	}
+	f.pushID++
+	p.write(protocol.CmdPush, f.pushID, &protocol.Push{Messages: list})
+	return f.pushID
+}
+
+// post stores n messages of another user and pushes them.
+func (f *fake) post(conversation string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range n {
+		m := f.write(conversation)
+		for _, p := range f.peers {
+			f.push(p, m)
+		}
+	}
+}
+
+// write stores a message of another user, and pushes nothing.
+func (f *fake) write(conversation string) protocol.Message {
+	cv := f.conversation(conversation)
+	text := fmt.Sprintf("%s %d", conversation, len(cv.log)+1)
+	return f.append(cv, protocol.Message{Sender: "bob", ClientMsgID: text, ContentType: protocol.ContentText, Content: []byte(text)})
+}
+
+// fill stores n messages without pushing them.
+func (f *fake) fill(conversation string, n int) {
+	f.locked(func() {
+		for range n {
+			f.write(conversation)
+		}
+	})
+}
+
+// change changes a message, as a revoke does.
+func (f *fake) change(conversation string, seq uint64, with func(m *protocol.Message)) {
+	cv := f.conversation(conversation)
+	f.stamp++
+	cv.stamp = f.stamp
+	cv.changes = append(cv.changes, seq)
+	with(&cv.log[seq-1])
+	cv.log[seq-1].ChangeSeq = uint64(len(cv.changes))
+}
+
+func (cv *fakeConversation) view() protocol.Conversation {
+	return protocol.Conversation{
+		ConversationID: cv.id, MaxSeq: uint64(len(cv.log)), MinSeq: cv.minSeq, ChangeSeq: uint64(len(cv.changes)),
+	}
+}
+
+// answerSync: a token is a stamp; a cursor is "stamp of the token to come/offset".
+func (p *peer) answerSync(fr protocol.Frame) {
+	var s protocol.Sync
+	p.decode(fr, &s)
+	since, _ := strconv.Atoi(s.Token)
+	upTo, offset := p.f.stamp, 0
+	if s.Cursor != "" {
+		fmt.Sscanf(s.Cursor, "%d/%d", &upTo, &offset)
+	}
+	var list []*fakeConversation
+	for _, cv := range p.f.convs {
+		if cv.stamp > since {
+			list = append(list, cv)
+		}
+	}
+	slices.SortFunc(list, func(a, b *fakeConversation) int { return bytes.Compare([]byte(a.id), []byte(b.id)) })
+	reply := protocol.SyncReply{}
+	end := min(offset+int(s.Limit), len(list))
+	for _, cv := range list[min(offset, end):end] {
+		reply.Conversations = append(reply.Conversations, cv.view())
+	}
+	if end < len(list) {
+		reply.NextCursor = fmt.Sprintf("%d/%d", upTo, end)
+	} else {
+		reply.Token = strconv.Itoa(upTo)
+	}
+	p.write(fr.Command.Reply(), fr.RequestID, &reply)
+}
+
+func (p *peer) answerPull(fr protocol.Frame) {
+	var q protocol.Pull
+	p.decode(fr, &q)
+	cv := p.f.convs[q.ConversationID]
+	if cv == nil {
+		p.fail(fr.RequestID, protocol.CodeNotFound, 0)
+		return
+	}
+	p.write(fr.Command.Reply(), fr.RequestID, cv.pull(q))
+}
+
+func (cv *fakeConversation) pull(q protocol.Pull) *protocol.PullReply {
+	tail := uint64(len(cv.log))
+	reply := &protocol.PullReply{MinSeq: cv.minSeq, MaxSeq: tail}
+	from, to := max(q.FromSeq, cv.minSeq), tail
+	if q.ToSeq != 0 {
+		to = min(to, q.ToSeq)
+	}
+	var all []protocol.Message
+	for seq := from; seq <= to; {
+		m := cv.log[seq-1]
+		if placeholder(&m) { // a run of one status is one entry
+			m.Run = 1
+			for seq+uint64(m.Run) <= to && cv.log[seq+uint64(m.Run)-1].Status == m.Status {
+				m.Run++
+			}
+			seq += uint64(m.Run) - 1
+		}
+		all = append(all, m)
+		seq++
+	}
+	if q.NewestFirst {
+		slices.Reverse(all)
+	}
+	n := min(len(all), int(q.Limit))
+	reply.Messages, reply.More = all[:n], n < len(all)
+	return reply
+}
+
+func (p *peer) answerChanges(fr protocol.Frame) {
+	var q protocol.Changes
+	p.decode(fr, &q)
+	cv := p.f.conversation(q.ConversationID)
+	var reply protocol.ChangesReply
+	reply.Next = q.Since
+	for i := q.Since; i < uint64(len(cv.changes)); i++ {
+		if len(reply.Messages) == int(q.Limit) {
+			reply.More = true
+			break
+		}
+		if m := cv.log[cv.changes[i]-1]; m.ChangeSeq == i+1 {
+			reply.Messages = append(reply.Messages, m)
+		}
+		reply.Next = i + 1
+	}
+	p.write(fr.Command.Reply(), fr.RequestID, &reply)
+}
+
+func (p *peer) answerGet(fr protocol.Frame) {
+	var q protocol.GetConversations
+	p.decode(fr, &q)
+	var reply protocol.GetConversationsReply
+	for _, id := range q.ConversationIDs {
+		if cv := p.f.convs[id]; cv != nil {
+			reply.Conversations = append(reply.Conversations, cv.view())
+		}
+	}
+	p.write(fr.Command.Reply(), fr.RequestID, &reply)
+}
+
+// last is the newest connection.
+func (f *fake) last() *peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.peers) == 0 {
+		f.t.Fatal("the client has not connected")
+	}
+	return f.peers[len(f.peers)-1]
+}
+
+// sent returns the frames of one command that the client sent so far.
+func (f *fake) sent(cmd protocol.Command) (list []seen) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.frames {
+		if s.Command == cmd {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// pulls returns the PULLs that the client sent so far.
+func (f *fake) pulls() (list []protocol.Pull) {
+	for _, s := range f.sent(protocol.CmdPull) {
+		var q protocol.Pull
+		s.peer.decode(s.Frame, &q)
+		list = append(list, q)
+	}
+	return list
+}
+
+// recorder is an app: it keeps what its handlers were given.
+type recorder struct {
+	mu       sync.Mutex
+	messages []protocol.Message
+	changes  []protocol.Message
+	stale    []string
+	pages    []ListPage
+	events   []protocol.Event
+	signals  []protocol.Signal
+	own      []protocol.OwnState
+	states   []ConnState
+	ends     []error // of OnConnState
+	results  []result2
+	// gate, when set, is waited for by OnMessage.
+	gate chan struct{}
+}
+
+type result2 struct {
+	entry Entry
+	ack   protocol.SendAck
+	err   error
+}
+
+func (r *recorder) locked(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+func (r *recorder) options(o *Options) {
+	o.OnMessage = func(ctx context.Context, m protocol.Message) error {
+		if r.gate != nil {
+			select {
+			case <-r.gate:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.locked(func() { r.messages = append(r.messages, m) })
+		return nil
+	}
+	o.OnChange = func(_ context.Context, m protocol.Message) error {
+		r.locked(func() { r.changes = append(r.changes, m) })
+		return nil
+	}
+	o.OnStale = func(_ context.Context, id string) error {
+		r.locked(func() { r.stale = append(r.stale, id) })
+		return nil
+	}
+	o.OnList = func(_ context.Context, p ListPage) error {
+		r.locked(func() { r.pages = append(r.pages, p) })
+		return nil
+	}
+	o.OnOwnState = func(_ context.Context, s protocol.OwnState) error {
+		r.locked(func() { r.own = append(r.own, s) })
+		return nil
+	}
+	o.OnEvent = func(_ context.Context, e protocol.Event) { r.locked(func() { r.events = append(r.events, e) }) }
+	o.OnSignal = func(_ context.Context, s protocol.Signal) { r.locked(func() { r.signals = append(r.signals, s) }) }
+	o.OnSent = func(e Entry, a protocol.SendAck, err error) {
+		r.locked(func() { r.results = append(r.results, result2{e, a, err}) })
+	}
+	o.OnConnState = func(s ConnState, err error) {
+		r.locked(func() { r.states, r.ends = append(r.states, s), append(r.ends, err) })
+	}
+}
+
+// seqs is what OnMessage got of a conversation, in order.
+func (r *recorder) seqs(conversation string) (list []uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.messages {
+		if m.ConversationID == conversation {
+			list = append(list, m.Seq)
+		}
+	}
+	return list
+}
+
+// wantSeqs checks that OnMessage got exactly from..to of a conversation, in order.
+func (r *recorder) wantSeqs(t *testing.T, conversation string, from, to uint64) {
+	t.Helper()
+	var want []uint64
+	for seq := from; seq <= to; seq++ {
+		want = append(want, seq)
+	}
+	if got := r.seqs(conversation); !slices.Equal(got, want) {
+		t.Errorf("%s: the app got %v, want %d..%d", conversation, brief(got), from, to)
+	}
+}
+
+func brief(list []uint64) string {
+	if len(list) <= 40 {
+		return fmt.Sprint(list)
+	}
+	return fmt.Sprintf("%v … %v (%d)", list[:20], list[len(list)-20:], len(list))
+}
+
+// connect makes a client of the fake and starts it. stop closes both.
+func connect(t *testing.T, f *fake, tune ...func(*Options)) (c *Client, r *recorder) {
+	t.Helper()
+	r = &recorder{}
+	o := Options{
+		Addr: "fake:1", Plaintext: true, DialContext: f.dial, DeviceID: device, Platform: protocol.PlatformLinux,
+		Token: func(context.Context) (string, error) { return "token", nil },
+	}
+	r.options(&o)
+	for _, fn := range tune {
+		fn(&o)
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	return c, r
+}
+
+// stop closes both ends.
+func stop(t *testing.T, f *fake, c *Client) {
+	t.Helper()
+	if err := c.Close(); err != nil && !errors.Is(err, errExpected) {
+		t.Errorf("the client had stopped: %v", err)
+	}
+	f.close()
+}
+
+var errExpected = errors.New("a handler failed")

@@ -1,0 +1,380 @@
+package client
+
+import (
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/parley-im/parley/protocol"
+)
+
+// inbox knows how far each conversation is, how far it goes, and what of it waits for the app. It decides what happens next to a
+// conversation, in schedule: hand on, fetch, or nothing. Everything in it is guarded by mu; nothing in it blocks except
+// nextWork and nextFetch.
+type inbox struct {
+	history  uint64
+	maxConvs int
+	maxBytes int // of pushed messages, and again of fetched ones
+	maxNotes int
+	count    *counters
+	newRetry func() *backoff.ExponentialBackOff
+
+	mu     sync.Mutex
+	work   sync.Cond // ready, notes or stale have grown
+	fetch  sync.Cond // toFetch has grown, or fetched bytes shrunk
+	closed bool
+	gen    uint64 // counts resets
+	convs  map[string]*conversation
+	// first: this device knew nothing; until the first list is complete, conversations start with the newest messages only.
+	first bool
+	// listed: a list was complete, so a conversation that is not known has only come into being.
+	listed bool
+	// noChanges: the server does not know CHANGES.
+	noChanges bool
+
+	ready   []*conversation
+	toFetch []*conversation
+	stale   []string // for OnStale
+	notes   []any    // *protocol.Event and *protocol.Signal
+	// noteNext: a conversation had the last turn. Notes and conversations take turns.
+	noteNext bool
+
+	pushedBytes  int
+	fetchedBytes int
+}
+
+// conversation is what is known of one.
+type conversation struct {
+	id    string
+	gone  bool // dropped by a reset: whoever still has it leaves it alone
+	known bool // cursor means something
+	// cursor: everything up to here was taken out for the app, or has nothing to show. saved: and the app has taken it.
+	cursor, saved uint64
+	target        uint64 // the highest seq that is known to exist
+	lowest        uint64 // the lowest seq that was pushed before the conversation was known; 0: none
+	held          map[uint64]*held
+
+	changeSeq, changeTarget uint64
+	changes                 []protocol.Message // fetched, for the app
+	changesNext             uint64             // changeSeq once the app took them
+
+	queued    bool // in ready, or being handed on
+	waiting   bool // in toFetch
+	fetching  bool
+	fruitless int // replies in a row that brought nothing
+	retry     *backoff.ExponentialBackOff
+	timer     *time.Timer // until the next attempt to fetch
+}
+
+// held is a message that waits for its turn, or stands for a run of seqs that have nothing to show.
+type held struct {
+	m      protocol.Message
+	end    uint64 // its last seq
+	size   int
+	pulled bool
+	acks   []*pushed
+}
+
+// pushed is a PUSH of which the app has not taken everything yet.
+type pushed struct {
+	k    *conn
+	id   uint32
+	left int
+}
+
+const (
+	messageOverhead = 256 // bytes that a held message is counted for beside its content
+	maxAcks         = 4   // PUSHes of one message that are acked
+	maxNotes        = 256
+	maxFruitless    = 5
+)
+
+func newInbox(o *Options, count *counters) *inbox {
+	b := &inbox{
+		history: uint64(o.History), maxConvs: o.MaxConversations, maxBytes: max(o.HoldBytes/2, 1), maxNotes: maxNotes, count: count,
+		convs: map[string]*conversation{}, first: true,
+	}
+	b.work.L, b.fetch.L = &b.mu, &b.mu
+	b.newRetry = o.newBackoff
+	return b
+}
+
+func (b *inbox) load(s Saved) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.first = s.Session.Token == ""
+	b.listed = !b.first
+	for _, p := range s.Positions {
+		cv := b.conversation(p.ConversationID)
+		if cv == nil {
+			continue
+		}
+		cv.known, cv.cursor, cv.saved, cv.target = true, p.Seq, p.Seq, max(p.KnownSeq, p.Seq)
+		cv.changeSeq, cv.changeTarget = p.ChangeSeq, max(p.KnownChangeSeq, p.ChangeSeq)
+		b.schedule(cv)
+	}
+}
+
+func (b *inbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.work.Broadcast()
+	b.fetch.Broadcast()
+}
+
+func (b *inbox) generation() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gen
+}
+
+// reset drops everything: the server's history is another one.
+func (b *inbox) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, cv := range b.convs {
+		cv.gone = true
+	}
+	clear(b.convs)
+	b.gen++
+	b.first, b.listed = true, false
+	b.ready, b.toFetch, b.notes = nil, nil, nil
+	b.pushedBytes, b.fetchedBytes = 0, 0
+	b.stale = []string{""}
+	b.work.Signal()
+}
+
+// connected is called for each new connection: its server may know what the last one did not.
+func (b *inbox) connected() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.noChanges {
+		return
+	}
+	b.noChanges = false
+	for _, cv := range b.convs {
+		b.schedule(cv)
+	}
+}
+
+// conversation finds or makes one; nil when there is no room for another.
+func (b *inbox) conversation(id string) *conversation {
+	cv := b.convs[id]
+	if cv != nil {
+		return cv
+	}
+	if len(b.convs) >= b.maxConvs {
+		b.count.ignored.Add(1)
+		return nil
+	}
+	cv = &conversation{id: id, held: map[uint64]*held{}}
+	b.convs[id] = cv
+	return cv
+}
+
+// schedule decides what happens next to a conversation. It is called after every change to one.
+func (b *inbox) schedule(cv *conversation) {
+	if cv.gone || !cv.known && !b.discover(cv) {
+		return
+	}
+	if cv.deliverable() && !cv.queued {
+		cv.queued = true
+		b.ready = append(b.ready, cv)
+		b.work.Signal()
+	}
+	if b.fetchable(cv) {
+		cv.waiting = true
+		b.toFetch = append(b.toFetch, cv)
+		b.fetch.Signal()
+	}
+}
+
+func (cv *conversation) deliverable() bool {
+	return cv.held[cv.cursor+1] != nil || len(cv.changes) > 0
+}
+
+// fetchable tells whether something is missing that no other goroutine is about to get.
+func (b *inbox) fetchable(cv *conversation) bool {
+	if cv.waiting || cv.fetching || cv.timer != nil {
+		return false
+	}
+	return cv.missing() || b.changed(cv)
+}
+
+func (cv *conversation) missing() bool {
+	return cv.cursor < cv.target && cv.held[cv.cursor+1] == nil
+}
+
+func (b *inbox) changed(cv *conversation) bool {
+	return !b.noChanges && cv.changeSeq < cv.changeTarget && len(cv.changes) == 0
+}
+
+// discover gives a conversation that only a push or an ack has told of a cursor, once the list is complete: then it has come
+// into being since, and everything in it is new. On a device that knew nothing the list's pages may have missed it.
+func (b *inbox) discover(cv *conversation) bool {
+	if !b.listed {
+		return false
+	}
+	if b.first {
+		before := cv.target
+		if cv.lowest > 0 {
+			before = cv.lowest - 1
+		}
+		cv.cursor = before - min(before, b.history)
+	}
+	cv.known, cv.saved = true, cv.cursor
+	return true
+}
+
+// push takes the messages of a PUSH. Those that have no room only raise the target.
+func (b *inbox) push(list []protocol.Message, p *pushed, gen uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gen != b.gen {
+		return
+	}
+	for i := range list {
+		if cv := b.conversation(list[i].ConversationID); cv != nil {
+			b.offer(cv, &list[i], p)
+			b.schedule(cv)
+		}
+	}
+}
+
+// own takes a message of ours whose ack had a seq.
+func (b *inbox) own(m *protocol.Message, gen uint64) {
+	b.push([]protocol.Message{*m}, nil, gen)
+}
+
+// exists notes that a conversation goes up to seq.
+func (b *inbox) exists(id string, seq, gen uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gen != b.gen {
+		return
+	}
+	if cv := b.conversation(id); cv != nil {
+		cv.noteLowest(seq)
+		cv.target = max(cv.target, seq)
+		b.schedule(cv)
+	}
+}
+
+func (cv *conversation) noteLowest(seq uint64) {
+	if !cv.known && (cv.lowest == 0 || seq < cv.lowest) {
+		cv.lowest = seq
+	}
+}
+
+// offer holds a pushed message until it is the next one.
+func (b *inbox) offer(cv *conversation, m *protocol.Message, p *pushed) {
+	end := lastSeq(m)
+	switch old := cv.held[m.Seq]; {
+	case m.Seq == 0:
+	case cv.known && end <= cv.cursor:
+		b.count.duplicates.Add(1)
+		p.taken()
+	case old != nil:
+		b.count.duplicates.Add(1)
+		b.replace(old, m, p)
+	default:
+		cv.noteLowest(m.Seq)
+		cv.target = max(cv.target, end)
+		b.keep(cv, &held{m: *m, end: end, size: sizeOf(m), acks: p.list()})
+	}
+}
+
+// replace keeps the later copy of a message.
+func (b *inbox) replace(old *held, m *protocol.Message, p *pushed) {
+	if m.ChangeSeq > old.m.ChangeSeq {
+		size := sizeOf(m)
+		b.account(old, size-old.size)
+		old.m, old.size = *m, size
+	}
+	if p != nil && len(old.acks) < maxAcks {
+		old.acks = append(old.acks, p)
+	}
+}
+
+func (b *inbox) keep(cv *conversation, h *held) {
+	if !h.pulled && b.pushedBytes+h.size > b.maxBytes {
+		b.count.pushesDropped.Add(1)
+		return
+	}
+	if cv.known && h.m.Seq <= cv.cursor { // a run that began before
+		h.m.Seq = cv.cursor + 1
+	}
+	if cv.held[h.m.Seq] != nil {
+		return
+	}
+	b.account(h, h.size)
+	cv.held[h.m.Seq] = h
+}
+
+// account counts the bytes that are held; fetchers wait for those that they brought to become fewer.
+func (b *inbox) account(h *held, n int) {
+	if !h.pulled {
+		b.pushedBytes += n
+		return
+	}
+	b.fetchedBytes += n
+	if n < 0 {
+		b.fetch.Broadcast()
+	}
+}
+
+// advance moves the cursor to seq, over what has nothing to show, and drops what is held up to there.
+func (b *inbox) advance(cv *conversation, seq uint64) {
+	if seq <= cv.cursor {
+		return
+	}
+	cv.cursor = seq
+	cv.target = max(cv.target, seq)
+	for at, h := range cv.held {
+		if at > seq {
+			continue
+		}
+		delete(cv.held, at)
+		b.account(h, -h.size)
+		if h.end > seq { // a run that goes on
+			b.keep(cv, h)
+			continue
+		}
+		for _, p := range h.acks {
+			p.taken()
+		}
+	}
+}
+
+func sizeOf(m *protocol.Message) int { return len(m.Content) + messageOverhead }
+
+// lastSeq is the last seq that a message stands for.
+func lastSeq(m *protocol.Message) uint64 {
+	if placeholder(m) && m.Run > 1 {
+		return m.Seq + uint64(m.Run) - 1
+	}
+	return m.Seq
+}
+
+// placeholder tells whether a message stands for seqs that have nothing to show.
+func placeholder(m *protocol.Message) bool {
+	return m.Status == protocol.StatusGone || m.Status == protocol.StatusHidden
+}
+
+func (p *pushed) list() []*pushed {
+	if p == nil {
+		return nil
+	}
+	return []*pushed{p}
+}
+
+// taken notes that the app took one message of a PUSH; after the last one the server is told.
+func (p *pushed) taken() {
+	if p == nil {
+		return
+	}
+	if p.left--; p.left == 0 && p.id != 0 {
+		p.k.ackPush(p.id)
+	}
+}

@@ -1,0 +1,275 @@
+package client
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+// maxLostEvent bounds the random delay before the SYNC that makes good a lost event.
+const maxLostEvent = 5 * time.Second
+
+// ListPage is a page of the list of conversations.
+type ListPage struct {
+	Conversations []protocol.Conversation
+	// Whole says that this list has all conversations: those that none of its pages has are gone. Otherwise it has those
+	// that changed.
+	Whole bool
+	// First and Last mark the first and the last page of a list. A list that was cut off begins again with a first page.
+	First, Last bool
+}
+
+// syncClock says when the next SYNC is due.
+type syncClock struct {
+	mu      sync.Mutex
+	wanted  bool
+	at      time.Time
+	changed chan struct{} // capacity 1
+}
+
+// request asks for a SYNC after a delay, or before if one is due before.
+func (s *syncClock) request(delay time.Duration) {
+	s.mu.Lock()
+	at := time.Now().Add(delay)
+	if !s.wanted || at.Before(s.at) {
+		s.wanted, s.at = true, at
+	}
+	s.mu.Unlock()
+	signal(s.changed)
+}
+
+// due tells whether a SYNC is due now, and forgets it then; else how long it is until it is, negative for none.
+func (s *syncClock) due() (now bool, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.wanted {
+		return false, -1
+	}
+	if wait = time.Until(s.at); wait > 0 {
+		return false, wait
+	}
+	s.wanted = false
+	return true, 0
+}
+
+// next waits until a SYNC is due; false when stop is closed.
+func (s *syncClock) next(stop <-chan struct{}) bool {
+	for {
+		now, wait := s.due()
+		if now {
+			return true
+		}
+		var timer <-chan time.Time
+		if wait >= 0 {
+			timer = time.After(wait)
+		}
+		select {
+		case <-timer:
+		case <-s.changed:
+		case <-stop:
+			return false
+		}
+	}
+}
+
+// jitter is a random duration from 0 to limit.
+func jitter(limit time.Duration) time.Duration { return rand.N(max(limit, 0) + 1) }
+
+// resync follows EVENT resync: the server skipped frames for this device.
+func (c *Client) resync(e *protocol.Event) {
+	var data protocol.ResyncData
+	if protocol.Unmarshal(e.Data, &data) != nil {
+		data = protocol.ResyncData{}
+	}
+	c.sync.request(jitter(millis(data.MaxDelayMS)))
+}
+
+// syncLoop asks for the list of conversations whenever that is due: after each WELCOME, after a resync.
+func (c *Client) syncLoop() {
+	retry := c.opts.newBackoff()
+	for c.sync.next(c.ctx.Done()) {
+		k, err := c.online(c.ctx)
+		if err == nil {
+			err = c.catchUp(k)
+		}
+		var store *storeError
+		var handler *handlerError
+		switch {
+		case err == nil:
+			retry.Reset()
+			c.change(func() { c.synced = k })
+		case c.ctx.Err() != nil || isLost(err): // the next connection asks for it
+		case errors.As(err, &handler):
+			c.stop(handler.cause)
+		case errors.As(err, &store):
+			c.stop(err)
+		default:
+			after, _ := retryable(err)
+			c.opts.Logger.Warn("client: cannot sync", "err", err)
+			c.sync.request(after + retry.NextBackOff())
+		}
+	}
+}
+
+// catchUp reads the list of conversations that changed since the last time. Messages that arrive meanwhile are pushed; both
+// only raise targets, so nothing falls between the two. The token is saved when everything that it covers is in the State.
+func (c *Client) catchUp(k *conn) error {
+	ask := protocol.Sync{Token: c.syncToken()}
+	whole := ask.Token == ""
+	for first := true; ; first = false {
+		reply, err := c.syncPage(k, &ask)
+		if err != nil {
+			return err
+		}
+		whole = whole || reply.Reset
+		last := reply.NextCursor == "" || reply.NextCursor == ask.Cursor
+		err = c.handList(k, ListPage{Conversations: reply.Conversations, Whole: whole, First: first, Last: last})
+		if err == nil {
+			err = c.noteList(k, reply.Conversations)
+		}
+		if err != nil {
+			return err
+		}
+		if last {
+			return c.listComplete(k, reply.Token)
+		}
+		ask.Cursor = reply.NextCursor
+	}
+}
+
+func (c *Client) syncToken() string {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	return c.session.Token
+}
+
+// syncPage asks for a page. A token that the server cannot read is dropped; a server without SYNC has an empty list.
+func (c *Client) syncPage(k *conn, ask *protocol.Sync) (*protocol.SyncReply, error) {
+	ask.Limit = min(c.pages.get(), protocol.MaxArray)
+	reply := &protocol.SyncReply{}
+	err := k.call(c.ctx, protocol.CmdSync, ask, reply)
+	switch {
+	case errors.Is(err, &protocol.Error{Code: protocol.CodeUnknownCommand}):
+		return &protocol.SyncReply{Token: ask.Token}, nil
+	case errors.Is(err, &protocol.Error{Code: protocol.CodeInvalidArgument}) && ask.Token != "" && ask.Cursor == "":
+		ask.Token = ""
+		reply = &protocol.SyncReply{}
+		err = k.call(c.ctx, protocol.CmdSync, ask, reply)
+		reply.Reset = true
+	}
+	return reply, err
+}
+
+// handList gives a page to the app, before what it says is noted: the app learns of a conversation before its messages, unless
+// they were pushed.
+func (c *Client) handList(k *conn, p ListPage) error {
+	if c.opts.OnList == nil {
+		return nil
+	}
+	c.handlers.Lock()
+	defer c.handlers.Unlock()
+	if !k.alive() {
+		return &lostError{k.cause()}
+	}
+	if err := c.opts.OnList(c.ctx, p); err != nil {
+		return &handlerError{err}
+	}
+	return nil
+}
+
+// noteList notes how far the conversations of a page go, and saves that.
+func (c *Client) noteList(k *conn, list []protocol.Conversation) error {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	positions, ok := c.inbox.list(list, k.gen)
+	if !ok {
+		return &lostError{errRetired}
+	}
+	if len(positions) == 0 {
+		return nil
+	}
+	if err := c.opts.State.SavePositions(c.ctx, positions); err != nil {
+		return &storeError{err}
+	}
+	return nil
+}
+
+func (c *Client) listComplete(k *conn, token string) error {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if !c.inbox.complete(k.gen) {
+		return &lostError{errRetired}
+	}
+	if token == c.session.Token {
+		return nil
+	}
+	next := c.session
+	next.Token = token
+	if err := c.opts.State.Save(c.ctx, next); err != nil {
+		return &storeError{err}
+	}
+	c.session = next
+	return nil
+}
+
+// list takes a page of the list of conversations; ok is false when a reset came between.
+func (b *inbox) list(page []protocol.Conversation, gen uint64) (positions []Position, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gen != b.gen {
+		return nil, false
+	}
+	for i := range page {
+		if cv := b.conversation(page[i].ConversationID); cv != nil {
+			b.listOne(cv, &page[i])
+			positions = append(positions, cv.position())
+			b.schedule(cv)
+		}
+	}
+	return positions, true
+}
+
+func (b *inbox) listOne(cv *conversation, l *protocol.Conversation) {
+	if !cv.known {
+		cv.begin(l, b.first, b.history)
+	} else if l.MinSeq > cv.cursor+1 {
+		b.advance(cv, l.MinSeq-1)
+	}
+	cv.target = max(cv.target, l.MaxSeq)
+	cv.changeTarget = max(cv.changeTarget, l.ChangeSeq)
+}
+
+// begin gives a conversation that was not known a cursor: before the newest messages on a device that knew nothing, else before
+// all that this user may read. What was pushed before the list came is not left out.
+func (cv *conversation) begin(l *protocol.Conversation, first bool, history uint64) {
+	from := max(l.MinSeq, 1)
+	if first && l.MaxSeq > history {
+		from = max(from, l.MaxSeq-history+1)
+	}
+	if cv.lowest > 0 {
+		from = min(from, cv.lowest)
+	}
+	cv.known = true
+	cv.cursor, cv.saved = from-1, from-1
+	cv.changeSeq, cv.changeTarget = l.ChangeSeq, l.ChangeSeq
+}
+
+// complete notes that the list is complete, and gives those conversations a place that it does not have.
+func (b *inbox) complete(gen uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gen != b.gen {
+		return false
+	}
+	b.listed = true
+	for _, cv := range b.convs {
+		if !cv.known {
+			b.schedule(cv)
+		}
+	}
+	b.first = false
+	return true
+}

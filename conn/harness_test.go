@@ -174,7 +174,7 @@ func start(tb testing.TB, o Options) (*Gateway, *fakeLogic) {
 	return g, l
 }
 
-func token(tb testing.TB, user string) string {
+func tokenOf(tb testing.TB, user string) string {
 	tb.Helper()
 	t, err := Mint(testSecret, user, "", "", time.Hour)
 	if err != nil {
@@ -221,7 +221,7 @@ func helloFrame(token, device string) []byte {
 func signInAs(tb testing.TB, g *Gateway, user string) (*peer, protocol.Welcome) {
 	tb.Helper()
 	p := dial(tb, g)
-	p.write(helloFrame(token(tb, user), "d-"+user))
+	p.write(helloFrame(tokenOf(tb, user), "d-"+user))
 	return p, p.welcome()
 }
 

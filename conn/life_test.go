@@ -134,7 +134,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			stop := make(chan struct{})
 			var busy sync.WaitGroup
 			for i := range 8 {
-				busy.Go(func() { churn(g, token(t, fmt.Sprint("u", i)), stop) })
+				busy.Go(func() { churn(g, tokenOf(t, fmt.Sprint("u", i)), stop) })
 			}
 			busy.Go(func() {
 				for n := uint32(0); ; n++ {
@@ -199,7 +199,7 @@ func TestClosedComesAfterOpen(t *testing.T) {
 		}
 	}
 	p := dial(t, g)
-	p.write(helloFrame(token(t, "ann"), "d"))
+	p.write(helloFrame(tokenOf(t, "ann"), "d"))
 	p.welcome()
 	p.request(protocol.CmdSend, 1, "")
 	id := l.sessions()[0]
@@ -218,7 +218,7 @@ func TestKickBeforeWelcome(t *testing.T) {
 		g.Welcome(s.ID, protocol.Welcome{})
 	}
 	p := dial(t, g)
-	p.write(helloFrame(token(t, "ann"), "d"))
+	p.write(helloFrame(tokenOf(t, "ann"), "d"))
 	if k := p.expectKick(protocol.KickDisplaced); k.DeviceID != "other" || k.Platform != protocol.PlatformIOS || k.TimeMS != 5 || k.Message != "m" {
 		t.Errorf("got %+v", k)
 	}
@@ -266,7 +266,7 @@ func TestConnectionCap(t *testing.T) {
 	var refused []*peer
 	for range slack(o.MaxConns) { // each is told
 		p := dial(t, g)
-		p.write(helloFrame(token(t, "ann"), "d"))
+		p.write(helloFrame(tokenOf(t, "ann"), "d"))
 		if k := p.expectKick(protocol.KickServerFull); k.RetryAfterMS == 0 {
 			t.Errorf("got %+v", k)
 		}
@@ -332,7 +332,7 @@ func TestDescriptorLimit(t *testing.T) {
 		}
 		p := newPeer(t, c)
 		defer c.Close()
-		if _, err := c.Write(helloFrame(token(t, "ann"), "d")); err != nil {
+		if _, err := c.Write(helloFrame(tokenOf(t, "ann"), "d")); err != nil {
 			return false
 		}
 		f, err := p.next()
@@ -402,7 +402,7 @@ func TestPanicsInLogic(t *testing.T) {
 	bystander, _ := signInAs(t, g, "bystander")
 
 	p := dial(t, g)
-	p.write(helloFrame(token(t, "open"), "d"))
+	p.write(helloFrame(tokenOf(t, "open"), "d"))
 	p.expectError(protocol.CodeInternal, 1)
 	p.expectEnd()
 
@@ -414,7 +414,7 @@ func TestPanicsInLogic(t *testing.T) {
 
 	// In a read that a pass takes up: frames that came before WELCOME.
 	p = dial(t, g)
-	p.write(append(helloFrame(token(t, "early"), "d"), protocol.AppendRawFrame(nil, protocol.CmdSend, 1, []byte("panic"))...))
+	p.write(append(helloFrame(tokenOf(t, "early"), "d"), protocol.AppendRawFrame(nil, protocol.CmdSend, 1, []byte("panic"))...))
 	p.welcome()
 	if _, err := p.next(); err == nil {
 		t.Error("a frame came")
@@ -439,7 +439,7 @@ func TestTooManySignIns(t *testing.T) {
 	var peers []*peer
 	for i := range signInWorkers() + o.MaxHandshakes + 1 {
 		p := dial(t, g)
-		p.write(helloFrame(token(t, fmt.Sprint("u", i)), "d"))
+		p.write(helloFrame(tokenOf(t, fmt.Sprint("u", i)), "d"))
 		peers = append(peers, p)
 		if i < signInWorkers() {
 			eventually(t, "a worker has it", func() bool { return len(l.sessions()) == i+1 })

@@ -145,7 +145,7 @@ func slowPeer(tb testing.TB, g *Gateway, user string) *peer {
 		tb.Fatal(err)
 	}
 	p := newPeer(tb, c)
-	p.write(helloFrame(token(tb, user), "d"))
+	p.write(helloFrame(tokenOf(tb, user), "d"))
 	p.welcome()
 	return p
 }

@@ -67,7 +67,7 @@ func buffered(g *Gateway, id protocol.SessionID) int {
 
 func TestHelloCutAtEveryByte(t *testing.T) {
 	g, _ := start(t, testOptions(t))
-	hello := helloFrame(token(t, "ann"), "d")
+	hello := helloFrame(tokenOf(t, "ann"), "d")
 	for cut := 1; cut < len(hello); cut += 7 {
 		p := dial(t, g)
 		p.write(hello[:cut])
@@ -90,7 +90,7 @@ func TestTrickledByteByByte(t *testing.T) {
 	g, l := start(t, testOptions(t))
 	l.handle = l.echo
 	p := dial(t, g)
-	stream := helloFrame(token(t, "ann"), "d")
+	stream := helloFrame(tokenOf(t, "ann"), "d")
 	stream = protocol.AppendRawFrame(stream, protocol.CmdSend, 9, []byte("slowly"))
 	for _, b := range stream {
 		p.write([]byte{b})
@@ -118,7 +118,7 @@ func TestPartialFrameIsNotLookedAtAgain(t *testing.T) {
 }
 
 func TestFramesThatEndTheConnection(t *testing.T) {
-	second := helloFrame(token(t, "ann"), "d")
+	second := helloFrame(tokenOf(t, "ann"), "d")
 	for _, c := range []struct {
 		name string
 		send []byte
@@ -157,7 +157,7 @@ func TestBodyOfExactlyTheLimit(t *testing.T) {
 }
 
 func TestFirstFrame(t *testing.T) {
-	good := token(t, "ann")
+	good := tokenOf(t, "ann")
 	hello := func(h protocol.Hello) []byte { return protocol.AppendFrame(nil, protocol.CmdHello, 1, &h) }
 	raw := func(body []byte) []byte { return protocol.AppendRawFrame(nil, protocol.CmdHello, 1, body) }
 	long := string(bytes.Repeat([]byte("d"), 129))
@@ -266,7 +266,7 @@ func TestFramesBeforeWelcomeWait(t *testing.T) {
 		g.Welcome(s.ID, protocol.Welcome{})
 	}
 	p := dial(t, g)
-	b := helloFrame(token(t, "ann"), "d")
+	b := helloFrame(tokenOf(t, "ann"), "d")
 	for i := uint32(1); i <= 20; i++ {
 		b = protocol.AppendRawFrame(b, protocol.CmdSend, i, []byte("early"))
 	}
@@ -291,7 +291,7 @@ func TestTooMuchBeforeWelcome(t *testing.T) {
 	let := make(chan struct{})
 	l.onOpen = func(s *protocol.Session) { <-let }
 	p := dial(t, g)
-	p.write(helloFrame(token(t, "ann"), "d"))
+	p.write(helloFrame(tokenOf(t, "ann"), "d"))
 	eventually(t, "Open is called", func() bool { return len(l.sessions()) == 1 })
 	go func() {
 		for { // until the server closes

@@ -48,11 +48,11 @@ func TestHandshakeTimeout(t *testing.T) {
 	silent := dial(t, g)
 	trickling := dial(t, g)
 	waiting := dial(t, g) // logic does not answer in time
-	waiting.write(helloFrame(token(t, "ann"), "d"))
+	waiting.write(helloFrame(tokenOf(t, "ann"), "d"))
 	stop := make(chan struct{})
 	go func() {
 		defer close(stop)
-		for _, b := range helloFrame(token(t, "bob"), "d") {
+		for _, b := range helloFrame(tokenOf(t, "bob"), "d") {
 			if _, err := trickling.c.Write([]byte{b}); err != nil {
 				return
 			}

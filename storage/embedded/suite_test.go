@@ -1,0 +1,62 @@
+package embedded_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/parley-im/parley/storage"
+	"github.com/parley-im/parley/storage/embedded"
+	"github.com/parley-im/parley/storage/storagetest"
+)
+
+// open opens a store for a test or benchmark, and closes it at the end.
+func open(tb testing.TB, o embedded.Options) *embedded.Store {
+	tb.Helper()
+	s, err := embedded.Open(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// inMemory is for the suites, onDisk for the benchmarks.
+func inMemory(tb testing.TB) storagetest.Backend {
+	s := open(tb, embedded.Options{Dir: "data", FS: vfs.NewMem()})
+	return storagetest.Backend{Buckets: s, Directory: s}
+}
+
+func onDisk(tb testing.TB) storagetest.Backend {
+	s := open(tb, embedded.Options{Dir: tb.TempDir()})
+	return storagetest.Backend{Buckets: s, Directory: s}
+}
+
+func TestBuckets(t *testing.T) { storagetest.TestBuckets(t, inMemory) }
+
+var _ storage.Buckets = (*embedded.Store)(nil)
+
+func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, inMemory) }
+
+func TestRoutes(t *testing.T) {
+	storagetest.TestRoutes(t, func(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) })
+}
+
+func TestLog(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint("partitions=", partitions), func(t *testing.T) {
+			storagetest.TestLog(t, func(tb testing.TB, queueBytes int64) storage.Log {
+				o := embedded.Options{Dir: "data", FS: vfs.NewMem(), Partitions: partitions}
+				if queueBytes > 0 {
+					o.QueueBytes = queueBytes
+				}
+				return open(tb, o).NewLog()
+			})
+		})
+	}
+}

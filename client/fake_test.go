@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parley-im/parley/protocol"
@@ -569,3 +570,16 @@ func stop(t *testing.T, f *fake, c *Client) {
 }
 
 var errExpected = errors.New("a handler failed")
+
+// rest lets time pass in a bubble, and then everything come to rest.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// connections is how many there were so far.
+func (f *fake) connections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.peers)
+}

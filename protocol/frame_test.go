@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -60,7 +61,7 @@ func TestSplitAnswerIsFinal(t *testing.T) {
 		b = append(slices.Clone(b), bytes.Repeat([]byte{0xff}, 40)...)
 		whole, used, wholeErr := Split(b, DefaultMaxBody)
 		answered := false
-		for cut := range len(b) {
+		for cut := range b {
 			f, n, err := Split(b[:cut], DefaultMaxBody)
 			if n == 0 && err == nil {
 				if answered {
@@ -72,7 +73,7 @@ func TestSplitAnswerIsFinal(t *testing.T) {
 			if n != used || (err == nil) != (wholeErr == nil) || f.Header != whole.Header {
 				t.Fatalf("% x: with %d bytes %+v, %d, %v; with all %+v, %d, %v", b, cut, f.Header, n, err, whole.Header, used, wholeErr)
 			}
-			if err != nil && *err.(*Error) != *wholeErr.(*Error) {
+			if !reflect.DeepEqual(err, wholeErr) {
 				t.Fatalf("% x: with %d bytes %v; with all %v", b, cut, err, wholeErr)
 			}
 		}
@@ -127,7 +128,7 @@ func TestAppendFrame(t *testing.T) {
 
 // TestAppendPush: a PUSH around messages that are encoded already is the same as one that is encoded in one go.
 func TestAppendPush(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 15, 16, 100, MaxSeqs} {
+	for _, n := range []int{0, 1, 2, 15, 16, 100, MaxSeqs, 300} {
 		p := &Push{}
 		var encoded []byte
 		for i := range n {

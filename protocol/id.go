@@ -24,7 +24,7 @@ func ValidID(s string) bool {
 	if len(s) == 0 || len(s) > MaxIDLen {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if !idByte[s[i]] {
 			return false
 		}
@@ -32,7 +32,8 @@ func ValidID(s string) bool {
 	return true
 }
 
-// DirectConversation is the id of the conversation of two users: p:<a>:<b>, in byte order.
+// DirectConversation is the id of the conversation of two users: p:<a>:<b>, in byte order. Both must be valid ids; with a colon in one, two
+// pairs could share a conversation.
 func DirectConversation(a, b string) string {
 	if b < a {
 		a, b = b, a

@@ -45,15 +45,28 @@ func (s *session) deliver(d *protocol.Delivery) bool {
 	case waiting+len(d.Frames) > g.o.HardBound:
 		s.tooSlow()
 	case d.Replies == 0 && !d.Close && waiting >= g.o.SoftBound:
-		s.skipped = true // something waits, so the loop will look at it
 		g.metrics.skipped.Inc()
-		return false
+		if !s.skip(len(d.Frames)) {
+			return false // something waits, so the loop will look at it
+		}
+		s.tooSlow()
 	case d.Close:
 		s.end(reasonFarewell, d.Frames)
 	default:
 		s.queue(d.Frames)
 	}
 	return s.touch()
+}
+
+// skip notes that a delivery of n bytes is left out. It tells whether the client is to be closed instead: it has taken nothing since what it
+// was left out of, with what waits, passed the hard bound. One that reads, however slowly, goes on and is told to resync. mu is held.
+func (s *session) skip(n int) (stopped bool) {
+	if !s.skipped || s.outbound < s.stuck {
+		s.skipped, s.missed = true, 0
+	}
+	s.stuck = s.outbound
+	s.missed += int32(min(n, s.l.g.o.HardBound))
+	return s.waiting()+int(s.missed) > s.l.g.o.HardBound
 }
 
 // Kick sends KICK and closes, once the client has taken it or CloseTimeout is over. It also works before Welcome. What was delivered

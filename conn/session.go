@@ -46,6 +46,8 @@ type session struct {
 	mu       sync.Mutex
 	pending  *buffer // frames to write, nil when there are none; whole frames always
 	outbound int32   // bytes that gnet holds because the kernel took no more, as last seen on the loop
+	missed   int32   // bytes of deliveries that were skipped while the client took nothing
+	stuck    int32   // outbound at the last of them
 	inflight uint16  // requests handed to logic whose replies have not come; floor 0
 	state    state
 	why      reason // of closing

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write the golden files and the table in docs/operations.md")
+
+// golden holds text against a file, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(want), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(lines) || lines[i] != line {
+			t.Fatalf("%s, line %d, is not what it was (go test -update writes the file anew); now:\n%s", path, i+1, line)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s has lines that are not there any more (go test -update writes the file anew)", path)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, name := range []string{"", "serve", "token", "chat", "version", "completion"} {
+		root := newRoot()
+		root.Version = "parley test"
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetArgs(append(strings.Fields(name), "--help"))
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, filepath.Join("testdata", "help_"+name+".txt"), out.String())
+	}
+}
+
+// Each command that people meet has an example, and each flag says what it does.
+func TestHelpIsComplete(t *testing.T) {
+	root := newRoot()
+	for _, c := range root.Commands() {
+		if c.Short == "" || c.Name() != "version" && (c.Long == "" || c.Example == "") {
+			t.Errorf("parley %s: the help text wants a description and an example", c.Name())
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if len(f.Usage) < 10 {
+				t.Errorf("parley %s --%s has no help text", c.Name(), f.Name)
+			}
+		})
+	}
+}
+
+// The table in the documentation is made from the flags.
+func TestSettingsTable(t *testing.T) {
+	const path, begin, end = "../../docs/operations.md", "-update -->\n", "<!-- end of settings -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the settings", path)
+	}
+	var table strings.Builder
+	table.WriteString("| flag | default | |\n|---|---|---|\n")
+	for _, f := range serveFlags(newRoot()) {
+		fmt.Fprintf(&table, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), f.Usage)
+	}
+	golden(t, path, head+begin+table.String()+end+tail)
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+func TestVersion(t *testing.T) {
+	got := strings.TrimSpace(output(t, "version"))
+	if !strings.HasPrefix(got, "parley test, go1.") {
+		t.Errorf("parley version prints %q", got)
+	}
+	if flag := strings.TrimSpace(output(t, "--version")); flag != got {
+		t.Errorf("parley --version prints %q", flag)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"data", "listen", "max-body", "max-down", "heartbeat"}
+	for name, want := range map[string]string{"heart-beat": "heartbeat", "maxbody": "max-body", "lisen": "listen", "max-don": "max-down", "": "data"} {
+		if got := nearest(name, names); got != want {
+			t.Errorf("nearest to %q is %q, want %q", name, got, want)
+		}
+	}
+	for _, d := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"same", "same", 0}} {
+		if got := distance(d.a, d.b); got != d.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", d.a, d.b, got, d.want)
+		}
+	}
+}

@@ -305,7 +305,7 @@ func (g *Gateway) OnTraffic(c gnet.Conn) (action gnet.Action) {
 
 // OnClose is the engine's. It may run in the middle of OnTraffic, when a write fails.
 func (g *Gateway) OnClose(c gnet.Conn, err error) (action gnet.Action) {
-	g.conns.Add(-1)
+	defer g.conns.Add(-1) // after logic was told
 	s, _ := c.Context().(*session)
 	if s == nil {
 		return gnet.None

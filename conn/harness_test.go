@@ -302,7 +302,7 @@ func (p *peer) expectKick(reason protocol.KickReason) (k protocol.Kick) {
 // expectEnd wants the connection to be closed in good order, with nothing before.
 func (p *peer) expectEnd() {
 	p.tb.Helper()
-	if f, err := p.next(); err != io.EOF {
+	if f, err := p.next(); !errors.Is(err, io.EOF) {
 		p.tb.Fatalf("wanted the end, got %v %x, %v", f.Command, f.Body, err)
 	}
 	p.c.Close()

@@ -3,7 +3,6 @@ package conn
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"time"
@@ -68,7 +67,7 @@ func (o *Options) setDefaults() {
 	setDuration(&o.ResyncDelay, 3*time.Second)
 	setDuration(&o.DrainWindow, 5*time.Second)
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 }
 

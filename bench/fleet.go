@@ -154,6 +154,9 @@ var errLimit = errors.New("not done in time")
 
 // linger waits for d.
 func (f *fleet) linger(d time.Duration, line func(progress)) error {
+	if d <= 0 {
+		return nil
+	}
 	err := f.wait(d, func(progress) bool { return false }, line)
 	if errors.Is(err, errLimit) {
 		return nil

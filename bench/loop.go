@@ -41,7 +41,7 @@ type scene interface {
 	input(c *conn, b []byte) (used int, err error)
 	// lost is called once for a connection that was ready and is no longer, unless the run is over.
 	lost(c *conn)
-	// enter is called when the phase changes, in order, each phase once.
+	// enter is called when the phase changes, in order, each phase once. Past phaseOpen every connection has been ready.
 	enter(p phase)
 	// step is called after each round of events. The loop sleeps at most for what it returns.
 	step() time.Duration
@@ -108,12 +108,13 @@ func (l *loop) run() error {
 	defer l.close()
 	for {
 		l.nowNS = l.clock()
-		for p := phase(l.cfg.phase.Load()); l.phase < p; {
+		p := phase(l.cfg.phase.Load())
+		if p == phaseDone {
+			return nil
+		}
+		for l.phase < p {
 			l.phase++
 			l.scene.enter(l.phase)
-		}
-		if l.phase == phaseDone {
-			return nil
 		}
 		wait := min(l.scene.step(), l.housekeep())
 		events, err := l.poll.wait(wait)

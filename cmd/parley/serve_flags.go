@@ -36,6 +36,8 @@ type serveSettings struct {
 	loops       int
 
 	cache   size
+	state   size
+	queue   size
 	reserve size
 
 	jwtPublicKey string
@@ -75,6 +77,10 @@ func (s *serveSettings) register(cmd *cobra.Command) {
 
 	s.cache = 256 * mib
 	f.Var(&s.cache, "cache", "memory for the store's cache")
+	s.state = 512 * mib
+	f.Var(&s.state, "state-memory", "memory for the newest ids of the conversations in use: up to 192KiB for a busy one, in which repeats are found")
+	s.queue = 64 * mib
+	f.Var(&s.queue, "queue", "memory for messages that wait to be stored; sends are refused above it")
 	s.reserve = 256 * mib
 	f.Var(&s.reserve, "reserve", "free space on the data folder's disk below which sends are refused (reads go on)")
 
@@ -116,6 +122,10 @@ func (s *serveSettings) check() error {
 		return fmt.Errorf("--outbound-soft is %s; give less than --outbound-hard (%s)", &s.softOut, &s.hardOut)
 	case s.hardOut <= s.maxDown:
 		return fmt.Errorf("--outbound-hard is %s; give more than --max-down (%s), or one answer could close a connection", &s.hardOut, &s.maxDown)
+	case s.state < mib:
+		return fmt.Errorf("--state-memory is %s; give at least 1MiB", &s.state)
+	case s.queue < mib:
+		return fmt.Errorf("--queue is %s; give at least 1MiB", &s.queue)
 	case s.cache < mib:
 		return fmt.Errorf("--cache is %s; give at least 1MiB", &s.cache)
 	case s.reserve < mib:

@@ -23,6 +23,7 @@ import (
 type server struct {
 	settings *serveSettings
 	log      *slog.Logger
+	metrics  *prometheus.Registry
 	store    *embedded.Store
 	gateway  *conn.Gateway
 	logic    *logic.Logic
@@ -42,7 +43,7 @@ type closer struct {
 // startServer starts everything, or nothing. GOMAXPROCS stays what the runtime finds, the CPUs: the event loops
 // take half of them, so that the goroutines that number and store do not wait behind the loops.
 func startServer(s *serveSettings, log *slog.Logger) (*server, error) {
-	srv := &server{settings: s, log: log}
+	srv := &server{settings: s, log: log, metrics: newMetrics()}
 	if err := srv.start(); err != nil {
 		return nil, errors.Join(err, srv.close())
 	}
@@ -56,9 +57,8 @@ func (srv *server) start() error {
 	if err != nil {
 		return err
 	}
-	metrics := newMetrics()
 	if srv.store, err = embedded.Open(embedded.Options{
-		Dir: s.data, CacheBytes: int64(s.cache), ReserveBytes: int64(s.reserve), Logger: srv.log, Registerer: metrics,
+		Dir: s.data, CacheBytes: int64(s.cache), ReserveBytes: int64(s.reserve), Logger: srv.log, Registerer: srv.metrics,
 	}); err != nil {
 		return err
 	}
@@ -67,13 +67,13 @@ func (srv *server) start() error {
 		Listen: s.listen, Verifier: verifier, Loops: s.loops, MaxConns: s.maxConns,
 		Heartbeat: s.heartbeat, HandshakeTimeout: s.handshake, StallTimeout: s.stall, DrainWindow: s.drainWindow,
 		MaxBody: int(s.maxBody), MaxDown: int(s.maxDown), MaxInflight: s.maxInflight,
-		SoftBound: int(s.softOut), HardBound: int(s.hardOut), Logger: srv.log, Registerer: metrics,
+		SoftBound: int(s.softOut), HardBound: int(s.hardOut), Logger: srv.log, Registerer: srv.metrics,
 	}); err != nil {
 		return err
 	}
 	if srv.logic, err = logic.New(logic.Options{
 		Log: srv.store.NewLog(), Buckets: srv.store, Directory: srv.store, Routes: embedded.NewRoutes(s.maxDevices), Gateway: srv.gateway,
-		MaxBody: int(s.maxBody), MaxDown: int(s.maxDown), Logger: srv.log, Registerer: metrics,
+		MaxBody: int(s.maxBody), MaxDown: int(s.maxDown), Logger: srv.log, Registerer: srv.metrics,
 	}); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (srv *server) start() error {
 		return err
 	}
 	srv.onClose("the logic tier", srv.logic.Close)
-	if err := srv.startProbes(metrics); err != nil {
+	if err := srv.startProbes(); err != nil {
 		return err
 	}
 	if err := srv.gateway.Start(srv.logic); err != nil {
@@ -91,12 +91,12 @@ func (srv *server) start() error {
 	return nil
 }
 
-func (srv *server) startProbes(metrics prometheus.Gatherer) (err error) {
+func (srv *server) startProbes() (err error) {
 	s := srv.settings
 	if s.http == "" {
 		return nil
 	}
-	srv.probes, err = startProbes(s.http, srv.ready, metrics, s.pprof, srv.log)
+	srv.probes, err = startProbes(s.http, srv.ready, srv.metrics, s.pprof, srv.log)
 	return err
 }
 

@@ -14,7 +14,7 @@ const (
 
 // Drain lets the clients go. New connections are refused, GOAWAY goes out in waves over half of DrainWindow, and then it waits until the
 // clients have left. Those that are still there when ctx is done get what is queued for them, within CloseTimeout, and are closed;
-// that is no error. When it returns there are no connections and Logic.Handle is not called any more; Close is still to be called. The engine's own
+// that is no error. When it returns there are no sessions and Logic.Handle is not called any more; Close is still to be called. The engine's own
 // stop would drop what is queued and close everybody at once.
 func (g *Gateway) Drain(ctx context.Context) error {
 	g.draining.Store(true)
@@ -42,12 +42,15 @@ func (g *Gateway) goAwayInWaves(ctx context.Context) bool {
 	pause := time.NewTicker(g.o.DrainWindow / 2 / drainWaves)
 	defer pause.Stop()
 	size := len(all)/drainWaves + 1
-	for ; len(all) > 0; all = all[min(size, len(all)):] {
+	for len(all) > 0 {
 		to := make([]protocol.SessionID, 0, size)
 		for _, s := range all[:min(size, len(all))] {
 			to = append(to, s.ID)
 		}
 		g.Deliver([]protocol.Delivery{{To: to, Frames: frame}})
+		if all = all[min(size, len(all)):]; len(all) == 0 {
+			break
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -59,11 +62,11 @@ func (g *Gateway) goAwayInWaves(ctx context.Context) bool {
 	return true
 }
 
-// waitEmpty waits until no connection is left. It returns false when ctx is done before.
+// waitEmpty waits until no connection is left that was let in: others may come and be refused for ever. It returns false when ctx is done before.
 func (g *Gateway) waitEmpty(ctx context.Context) bool {
 	look := time.NewTicker(drainLook)
 	defer look.Stop()
-	for g.conns.Load() > 0 {
+	for g.held.Load() > 0 {
 		select {
 		case <-ctx.Done():
 			return false

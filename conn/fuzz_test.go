@@ -99,7 +99,7 @@ func (l *pipeLoop) take() gnet.Runnable {
 func (l *pipeLoop) Close(c gnet.Conn) error {
 	if p := c.(*pipe); !p.closed {
 		p.closed = true
-		l.g.OnClose(c, nil)
+		(events{l.g}).OnClose(c, nil)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream, cuts []byte, signedIn bool) {
 		engine := &pipeLoop{g: g}
 		c := &pipe{engine: engine}
-		if _, action := g.OnOpen(c); action != gnet.None {
+		if _, action := (events{g}).OnOpen(c); action != gnet.None {
 			t.Fatal(action)
 		}
 		s := c.context.(*session)
@@ -186,7 +186,7 @@ func (o *Options) maxBody(signedIn bool) int {
 
 func feed(t *testing.T, g *Gateway, c *pipe, b []byte) {
 	c.in = append(bytes.Clone(c.in), b...)
-	if g.OnTraffic(c) == gnet.Close {
+	if (events{g}).OnTraffic(c) == gnet.Close {
 		t.Fatal("it was closed without a word")
 	}
 }
@@ -301,7 +301,7 @@ func onPipe(t *testing.T) (*Gateway, *fakeLogic, *pipe) {
 	l := &fakeLogic{g: g, open: make(map[protocol.SessionID]*protocol.Session), seen: make(map[protocol.SessionID]*got)}
 	g.logic = l
 	c := &pipe{engine: &pipeLoop{g: g}}
-	g.OnOpen(c)
+	(events{g}).OnOpen(c)
 	return g, l, c
 }
 

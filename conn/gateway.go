@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -40,6 +38,7 @@ type Gateway struct {
 
 	table    table
 	conns    atomic.Int64 // open descriptors, those being refused among them
+	held     atomic.Int64 // connections that were let in: what the cap is for
 	draining atomic.Bool
 
 	loopsMu sync.Mutex
@@ -117,7 +116,7 @@ func freeAddress(address string) (net.Addr, error) {
 }
 
 func (g *Gateway) serve() {
-	err := gnet.Run(g, "tcp://"+g.addr.String(),
+	err := gnet.Run(events{g}, "tcp://"+g.addr.String(),
 		gnet.WithNumEventLoop(g.o.Loops), gnet.WithReusePort(true), gnet.WithReuseAddr(true),
 		gnet.WithTicker(true), gnet.WithLogger(engineLog{g.o.Logger}))
 	if err == nil && !g.closing.Load() {
@@ -196,159 +195,4 @@ func (g *Gateway) panicked(v any, s *session) {
 		}
 		s.mu.Unlock()
 	}
-}
-
-// OnBoot is the engine's.
-func (g *Gateway) OnBoot(e gnet.Engine) gnet.Action {
-	g.engine = e
-	return gnet.None
-}
-
-// OnShutdown is the engine's. It comes before the loops end.
-func (g *Gateway) OnShutdown(gnet.Engine) {
-	g.lifeMu.Lock()
-	g.stopped = true
-	g.lifeMu.Unlock()
-}
-
-// OnTick is the engine's. It runs on a goroutine of its own, so each loop is asked to do its tick.
-func (g *Gateway) OnTick() (time.Duration, gnet.Action) {
-	defer func() {
-		if v := recover(); v != nil {
-			g.panicked(v, nil)
-		}
-	}()
-	g.first.Do(func() { close(g.accepting) })
-	for _, l := range *g.loops.Load() {
-		if l.ticking.CompareAndSwap(false, true) {
-			g.execute(l.engine, l.tick)
-		}
-	}
-	return g.ticks.length, gnet.None
-}
-
-// loopOf finds what belongs to an engine's loop. It is called once a connection.
-func (g *Gateway) loopOf(engine gnet.EventLoop) *loop {
-	for _, l := range *g.loops.Load() {
-		if l.engine == engine {
-			return l
-		}
-	}
-	g.loopsMu.Lock()
-	defer g.loopsMu.Unlock()
-	old := *g.loops.Load()
-	l := &loop{g: g, index: uint(len(old)), engine: engine, clock: 1, backlog: make(map[*session]*stall)}
-	list := append(append(make([]*loop, 0, len(old)+1), old...), l) // only its own loop looks for l, so it is not there yet
-	g.loops.Store(&list)
-	return l
-}
-
-// OnOpen is the engine's. Over the cap, or draining, a connection is told so; far over, it is closed without any ado, for the engine
-// must never be out of descriptors.
-func (g *Gateway) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
-	var s *session
-	defer func() {
-		if v := recover(); v != nil {
-			g.panicked(v, s)
-			action = gnet.Close
-		}
-	}()
-	n := g.conns.Add(1)
-	g.metrics.accepted.Inc()
-	if n > int64(g.o.MaxConns+slack(g.o.MaxConns)) {
-		g.metrics.refused.WithLabelValues(reasonNames[reasonFull]).Inc()
-		return nil, gnet.Close
-	}
-	l := g.loopOf(c.EventLoop())
-	s = &session{c: c, l: l, seen: l.clock}
-	g.table.put(s)
-	c.SetContext(s)
-	l.setDeadline(s, g.ticks.handshake)
-	switch {
-	case g.draining.Load():
-		l.refuse(s, reasonDraining, "server is stopping")
-	case n > int64(g.o.MaxConns):
-		l.refuse(s, reasonFull, "server is full")
-	}
-	return nil, gnet.None
-}
-
-// slack is how many connections more than the cap may be there, to be told that the server is full.
-func slack(maxConns int) int { return min(max(16, maxConns/64), 128) }
-
-func (l *loop) refuse(s *session, why reason, message string) {
-	l.g.metrics.refused.WithLabelValues(reasonNames[why]).Inc()
-	l.g.metrics.kick(protocol.KickServerFull)
-	k := protocol.Kick{Reason: protocol.KickServerFull, Message: message, RetryAfterMS: retryAfterMS + rand.Uint32N(4*retryAfterMS)}
-	s.mu.Lock()
-	s.end(why, kickFrame(k))
-	s.mu.Unlock()
-	l.flush(s)
-}
-
-// OnTraffic is the engine's.
-func (g *Gateway) OnTraffic(c gnet.Conn) (action gnet.Action) {
-	s, _ := c.Context().(*session)
-	if s == nil {
-		return gnet.Close
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			g.panicked(v, s)
-			action = gnet.Close
-		}
-	}()
-	s.l.takeUp()
-	s.l.traffic(s)
-	return gnet.None
-}
-
-// OnClose is the engine's. It may run in the middle of OnTraffic, when a write fails.
-func (g *Gateway) OnClose(c gnet.Conn, err error) (action gnet.Action) {
-	defer g.conns.Add(-1) // after logic was told
-	s, _ := c.Context().(*session)
-	if s == nil {
-		return gnet.None
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			g.panicked(v, s)
-		}
-	}()
-	s.l.wheel.remove(s)
-	delete(s.l.backlog, s)
-	g.table.remove(s)
-	g.metrics.closed[g.closed(s, err)].Inc()
-	s.mu.Lock()
-	tell := s.opened && !s.opening
-	if tell {
-		s.opened = false
-	}
-	s.mu.Unlock()
-	if tell {
-		g.logic.Closed(s.ID)
-	}
-	return gnet.None
-}
-
-// closed makes the session closed and says why it is.
-func (g *Gateway) closed(s *session, err error) reason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.welcomed {
-		g.metrics.sessions.Dec()
-	}
-	s.state = stateClosed
-	s.pending.release()
-	s.pending = nil
-	switch {
-	case s.why != reasonNone:
-	case g.closing.Load():
-		s.why = reasonShutdown
-	case isEOF(err):
-		s.why = reasonClient
-	default:
-		s.why = reasonError
-	}
-	return s.why
 }

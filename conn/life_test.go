@@ -243,6 +243,7 @@ func TestKickAfterWelcome(t *testing.T) {
 
 // A client that does not close after KICK is closed, and one that does not even take it.
 func TestKickedClientThatStays(t *testing.T) {
+	t.Parallel()
 	g, l := start(t, testOptions(t))
 	signInAs(t, g, "ann")
 	slowPeer(t, g, "bob")
@@ -254,6 +255,7 @@ func TestKickedClientThatStays(t *testing.T) {
 }
 
 func TestConnectionCap(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.MaxConns = 3
 	o.CloseTimeout = 10 * time.Second
@@ -462,6 +464,7 @@ func TestTooManySignIns(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.DrainWindow = 200 * time.Millisecond
 	g, l := start(t, o)
@@ -502,6 +505,7 @@ func TestDrain(t *testing.T) {
 
 // Those that do not go get what is queued for them, and are closed.
 func TestDrainThatEnds(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.DrainWindow = 20 * time.Millisecond
 	g, l := start(t, o)

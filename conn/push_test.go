@@ -151,6 +151,7 @@ func slowPeer(tb testing.TB, g *Gateway, user string) *peer {
 }
 
 func TestSoftBoundSkipsAndTellsToResync(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.SoftBound = 64 << 10
 	g, l := start(t, o)
@@ -279,6 +280,7 @@ func TestSlowReaderAmongOthers(t *testing.T) {
 
 // A client that takes nothing at all is closed in the end though only pushes wait for it, which stop at the soft bound.
 func TestStalledReader(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.SoftBound = 64 << 10
 	o.StallTimeout = 300 * time.Millisecond
@@ -297,6 +299,7 @@ func TestStalledReader(t *testing.T) {
 
 // A client that reads slowly, but reads, is not stalled.
 func TestSlowButMovingReaderStays(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.SoftBound = 64 << 10
 	o.StallTimeout = 200 * time.Millisecond
@@ -320,6 +323,7 @@ func TestSlowButMovingReaderStays(t *testing.T) {
 
 // Replies that the gateway makes itself are bounded too: a client that pings and does not read.
 func TestPingsWithoutReading(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.HardBound, o.SoftBound = 600<<10, 100<<10
 	o.CloseTimeout = 100 * time.Millisecond
@@ -370,7 +374,7 @@ func TestReadsGoOnUnderDeliveries(t *testing.T) {
 			}
 		})
 	}
-	for i := range uint32(200) {
+	for i := range uint32(50) {
 		began := time.Now()
 		peers[0].request(protocol.CmdPing, i, "")
 		if f := peers[0].expect(protocol.CmdPong); f.RequestID != i {

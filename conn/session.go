@@ -39,6 +39,7 @@ type session struct {
 
 	expires   uint32 // the token's end, unix seconds; written before stateOpen
 	helloID   uint32 // request id of HELLO; written before stateSigning
+	held      bool   // counts against the cap; on the loop only
 	backlog   bool   // in the loop's list of backlogs; on the loop only
 	ending    bool   // deadline is for the last frames; on the loop only
 	halfClose bool   // FIN is out; on the loop only

@@ -9,6 +9,7 @@ import (
 )
 
 func TestSilenceCloses(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.Heartbeat = 300 * time.Millisecond
 	g, l := start(t, o)
@@ -40,6 +41,7 @@ func TestSilenceCloses(t *testing.T) {
 }
 
 func TestHandshakeTimeout(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.HandshakeTimeout = 150 * time.Millisecond
 	g, l := start(t, o)
@@ -73,6 +75,7 @@ func TestHandshakeTimeout(t *testing.T) {
 }
 
 func TestFrameTimeout(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	o.FrameTimeout = 600 * time.Millisecond
 	g, l := start(t, o)
@@ -110,6 +113,7 @@ func TestFrameTimeout(t *testing.T) {
 }
 
 func TestTokenEndsWhileConnected(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t)
 	g, l := start(t, o)
 	tok, err := Mint(testSecret, "ann", "", "", 2*time.Second)

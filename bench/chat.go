@@ -108,6 +108,7 @@ func (r *ChatResult) add(talks []*talk) {
 		r.DeliveredTotal += t.delivered
 		r.OwnPushes += t.ownPushes
 		r.Resyncs += t.resyncs
+		r.Fetched += t.fetches
 		r.Behind += t.behind()
 	}
 }

@@ -22,7 +22,7 @@ func names() *Tokens {
 
 func fakeOptions(s *fake) ChatOptions {
 	return ChatOptions{
-		Addr: s.addr(), Tokens: names(), Conns: 4, Window: 2, Size: 100, Duration: 100 * time.Millisecond, Drain: 200 * time.Millisecond, Loops: 1,
+		Addr: s.addr(), Tokens: names(), Conns: 4, Window: 2, Size: 100, Duration: 100 * time.Millisecond, Drain: 20 * time.Second, Loops: 1,
 	}
 }
 
@@ -36,17 +36,20 @@ func chat(t *testing.T, o ChatOptions) *ChatResult {
 }
 
 // chatPast runs a chat against a server with the fault, for as long as it takes to get well past it. make makes the fault anew.
-func chatPast(t *testing.T, make func() func(*fake, *fakeMessage) []out) *ChatResult {
+func chatPast(t *testing.T, make func() func(*fake, *fakeMessage) []out, incomplete bool) *ChatResult {
 	t.Helper()
-	return chatUntil(t, make, func(s *fake, _ *ChatResult) bool { return s.zero > 20 })
+	return chatUntil(t, make, incomplete, func(s *fake, _ *ChatResult) bool { return s.zero > 20 })
 }
 
-func chatUntil(t *testing.T, make func() func(*fake, *fakeMessage) []out, enough func(*fake, *ChatResult) bool) *ChatResult {
+func chatUntil(t *testing.T, make func() func(*fake, *fakeMessage) []out, incomplete bool, enough func(*fake, *ChatResult) bool) *ChatResult {
 	t.Helper()
-	for d := 100 * time.Millisecond; ; d *= 2 {
+	for d := 200 * time.Millisecond; ; d *= 2 {
 		s := startFake(t, make())
 		o := fakeOptions(s)
 		o.Duration = d
+		if incomplete {
+			o.Drain = 1500 * time.Millisecond // it is waited for in vain
+		}
 		r := chat(t, o)
 		s.mu.Lock()
 		done := enough(s, r)
@@ -63,6 +66,7 @@ func always(f func(*fake, *fakeMessage) []out) func() func(*fake, *fakeMessage) 
 }
 
 func TestChatWithAnHonestServer(t *testing.T) {
+	t.Parallel()
 	s := startFake(t, nil)
 	o := fakeOptions(s)
 	o.Conns, o.Loops, o.Warmup = 10, 2, 50*time.Millisecond
@@ -148,7 +152,7 @@ func TestChatFindsTheFault(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := chatPast(t, tt.fault)
+			r := chatPast(t, tt.fault, tt.want.Lost+tt.want.Unanswered > 0)
 			if r.Checks != tt.want || r.Passed() {
 				t.Errorf("checks %+v, want %+v", r.Checks, tt.want)
 			}
@@ -265,7 +269,7 @@ func TestChatAllows(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := chatPast(t, tt.fault)
+			r := chatPast(t, tt.fault, false)
 			if !r.Passed() {
 				t.Errorf("checks %+v", r.Checks)
 			}
@@ -299,10 +303,34 @@ func merged() func(*fake, *fakeMessage) []out {
 	}
 }
 
+// Pushes that were skipped with a word of it are pulled, and are not lost.
+func TestChatPullsAfterResync(t *testing.T) {
+	t.Parallel()
+	r := chatPast(t, always(func(s *fake, m *fakeMessage) []out {
+		if m.id.sender != 0 || m.id.index < 5 || m.id.index > 14 {
+			return s.honest(m)
+		}
+		s.number(m)
+		return []out{m.ack(), resync(m.target)}
+	}), false)
+	if !r.Passed() || r.Fetched != 10 || r.Resyncs != 10 {
+		t.Errorf("checks %+v, %d fetched after %d resyncs", r.Checks, r.Fetched, r.Resyncs)
+	}
+	r = chatPast(t, always(atMessage(func(s *fake, m *fakeMessage) []out {
+		s.number(m)
+		log := s.log[m.message.ConversationID]
+		s.log[m.message.ConversationID] = log[:len(log)-1] // it is nowhere
+		return []out{m.ack(), resync(m.target)}
+	})), true)
+	if want := (Checks{Lost: 1, Gaps: 1}); r.Checks != want || r.Fetched != 0 {
+		t.Errorf("checks %+v, want %+v; %d fetched", r.Checks, want, r.Fetched)
+	}
+}
+
 func TestChatCountsWhatEndsConnections(t *testing.T) {
 	r := chatUntil(t, always(atMessage(func(_ *fake, m *fakeMessage) []out {
 		return []out{{m.message.Sender, protocol.AppendFrame(nil, protocol.CmdKick, 0, &protocol.Kick{Reason: protocol.KickSlow, Message: "slow"})}}
-	})), func(_ *fake, r *ChatResult) bool { return r.ConnsLost > 0 })
+	})), false, func(_ *fake, r *ChatResult) bool { return r.ConnsLost > 0 })
 	if r.ConnsLost != 1 || r.Passed() || r.Errors["connection lost: KICK 4 slow"] != 1 {
 		t.Errorf("%d lost, errors %v", r.ConnsLost, r.Errors)
 	}
@@ -417,6 +445,7 @@ func TestChatEndsWhenInterrupted(t *testing.T) {
 
 // In an open loop the server's stall is felt by all messages that fell due in it, not only by those that could be sent.
 func TestOpenLoopOmitsNothing(t *testing.T) {
+	t.Parallel()
 	const stall = 400 * time.Millisecond
 	s := startFake(t, func(s *fake, m *fakeMessage) []out {
 		if m.is(0, 100) {
@@ -442,6 +471,7 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 
 // What could not be sent in time is told.
 func TestOpenLoopTellsThatItIsBehind(t *testing.T) {
+	t.Parallel()
 	s := startFake(t, func(s *fake, m *fakeMessage) []out {
 		time.Sleep(5 * time.Millisecond)
 		return s.honest(m)
@@ -454,11 +484,12 @@ func TestOpenLoopTellsThatItIsBehind(t *testing.T) {
 }
 
 func TestHeartbeat(t *testing.T) {
+	t.Parallel()
 	s := startFake(t, nil)
 	s.mu.Lock()
-	s.welcome.HeartbeatS = 2
+	s.welcome.HeartbeatS = 1
 	s.mu.Unlock()
-	r, err := Connect(context.Background(), ConnectOptions{Addr: s.addr(), Tokens: names(), Conns: 5, Hold: 2200 * time.Millisecond, Loops: 2})
+	r, err := Connect(context.Background(), ConnectOptions{Addr: s.addr(), Tokens: names(), Conns: 5, Hold: 1200 * time.Millisecond, Loops: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,6 +516,7 @@ func TestConnectCountsFailures(t *testing.T) {
 }
 
 func TestConnectKeepsToItsRate(t *testing.T) {
+	t.Parallel()
 	s := startFake(t, nil)
 	r, err := Connect(context.Background(), ConnectOptions{Addr: s.addr(), Tokens: names(), Conns: 50, Rate: 100, Loops: 1})
 	if err != nil {

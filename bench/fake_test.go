@@ -22,6 +22,7 @@ type fake struct {
 	mu    sync.Mutex
 	conns map[string]net.Conn
 	seqs  map[string]uint64
+	log   map[string][]*fakeMessage // what PULL answers, by conversation
 	sends int
 	zero  int // sends of connection 0
 	// fault decides, with the lock held, what goes out for a message; nil is honest.
@@ -50,7 +51,7 @@ func startFake(t *testing.T, fault func(*fake, *fakeMessage) []out) *fake {
 		t.Fatal(err)
 	}
 	s := &fake{
-		listener: l, conns: map[string]net.Conn{}, seqs: map[string]uint64{}, fault: fault,
+		listener: l, conns: map[string]net.Conn{}, seqs: map[string]uint64{}, log: map[string][]*fakeMessage{}, fault: fault,
 		welcome: protocol.Welcome{HeartbeatS: 60, MaxBody: protocol.DefaultMaxBody, MaxInflight: 32, MaxDown: protocol.DefaultMaxDown},
 	}
 	s.done.Go(s.accept)
@@ -97,6 +98,8 @@ func (s *fake) serve(c net.Conn) {
 			c.Write(protocol.AppendFrame(nil, protocol.CmdPong, f.RequestID, &protocol.Pong{}))
 		case protocol.CmdSend:
 			s.send(user, f)
+		case protocol.CmdPull:
+			s.pull(c, f)
 		}
 		s.mu.Unlock()
 	}
@@ -158,6 +161,27 @@ func (s *fake) send(user string, f protocol.Frame) {
 func (s *fake) number(m *fakeMessage) {
 	s.seqs[m.message.ConversationID]++
 	m.message.Seq = s.seqs[m.message.ConversationID]
+	s.log[m.message.ConversationID] = append(s.log[m.message.ConversationID], m)
+}
+
+// pull answers with at most three messages.
+func (s *fake) pull(c net.Conn, f protocol.Frame) {
+	var p protocol.Pull
+	if err := protocol.Unmarshal(f.Body, &p); err != nil {
+		panic(err)
+	}
+	var r protocol.PullReply
+	for _, m := range s.log[p.ConversationID] {
+		if m.message.Seq >= p.FromSeq && len(r.Messages) < 3 {
+			r.Messages = append(r.Messages, m.message)
+		}
+	}
+	c.Write(protocol.AppendFrame(nil, protocol.CmdPull.Reply(), f.RequestID, &r))
+}
+
+// resync is the word that pushes were skipped.
+func resync(user string) out {
+	return out{user, protocol.AppendFrame(nil, protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{{Type: protocol.EventResync}}})}
 }
 
 func (s *fake) honest(m *fakeMessage) []out {

@@ -38,6 +38,10 @@ type lane struct {
 	acked      uint64
 	delivered  uint64 // distinct messages of the partner
 	dead       bool
+
+	resyncs int // EVENTs that told it to
+	pulls   int
+	pulling bool // a PULL has no reply yet
 }
 
 func (ln *lane) setup(peer *lane, window int) {

@@ -76,7 +76,8 @@ type ChatResult struct {
 	DeliveredTotal uint64            `json:"delivered_total"`
 	Behind         uint64            `json:"behind"` // open loop: due, but not sent for want of a free place in the window
 	OwnPushes      uint64            `json:"own_pushes"`
-	Resyncs        uint64            `json:"resyncs"`
+	Resyncs        uint64            `json:"resyncs"` // EVENTs that say that pushes were skipped for a connection that reads too slowly
+	Fetched        uint64            `json:"fetched"` // messages that a connection had to PULL after that
 	ConnsLost      uint64            `json:"connections_lost"`
 	Errors         map[string]uint64 `json:"errors"` // ERROR frames by code, and ends of connections by reason
 	Checks         Checks            `json:"checks"`

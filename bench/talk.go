@@ -36,7 +36,8 @@ type talk struct {
 	nowUS    uint32
 
 	sent, acked, delivered uint64
-	ownPushes, resyncs     uint64
+	ownPushes              uint64
+	resyncs, fetches       uint64
 	refusal                atomic.Pointer[error] // why the scenario cannot be run on this server
 }
 
@@ -216,6 +217,9 @@ func (s *talk) arrived(m *pushed) {
 	moved := false
 	switch ln.from.see(m.id.index) {
 	case again:
+		if ln.pulls > 0 {
+			return // the PULL was quicker
+		}
 		s.checks.Duplicates++
 		if m.seq >= ln.seqs.next { // stored twice, so it uses up a number
 			ln.seqs.see(m.seq)
@@ -267,6 +271,8 @@ func (s *talk) other(ln *lane, f protocol.Frame) error {
 		return fmt.Errorf("KICK %d %s", k.Reason, k.Message)
 	case protocol.CmdGoAway:
 		s.l.faults.add("GOAWAY")
+	case protocol.CmdPull.Reply():
+		return s.pulled(ln, f.Body)
 	case protocol.CmdEvent:
 		var list protocol.Events
 		if err := protocol.Unmarshal(f.Body, &list); err != nil {
@@ -275,6 +281,7 @@ func (s *talk) other(ln *lane, f protocol.Frame) error {
 		for i := range list.Events {
 			if list.Events[i].Type == protocol.EventResync {
 				s.resyncs++
+				ln.resyncs++
 			}
 		}
 	}
@@ -343,12 +350,14 @@ func (s *talk) wake(r resting) bool {
 }
 
 func (s *talk) quiet() bool {
+	quiet := true
 	for i := range s.lanes {
 		if !s.lanes[i].settled() {
-			return false
+			quiet = false
+			s.repair(s.lanes[i].peer)
 		}
 	}
-	return true
+	return quiet
 }
 
 // finish adds up the checks. The loop has ended.

@@ -81,7 +81,7 @@ func (r *ChatResult) writeChecks(p *page) {
 		p.row("behind", fmt.Sprintf("%d messages were due and never sent: the rate is over what window and server allow", r.Behind))
 	}
 	if r.Resyncs > 0 {
-		p.row("resyncs", fmt.Sprint(r.Resyncs), "the server skipped pushes to a connection that reads too slowly")
+		p.row("resyncs", fmt.Sprint(r.Resyncs), fmt.Sprintf("the server skipped pushes for slow readers; %d messages had to be pulled", r.Fetched))
 	}
 	writeErrors(p, r.Errors)
 }

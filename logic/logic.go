@@ -182,7 +182,7 @@ func (l *Logic) serve(s *session, j job) {
 	case protocol.CmdRead:
 		reply, err = answer(l, s, j, l.read)
 	case protocol.CmdUnread:
-		reply, err = l.unread(s)
+		reply, err = answer(l, s, j, l.unread)
 	case protocol.CmdSignOut:
 		if err = l.signOut(s, j); err == nil {
 			return

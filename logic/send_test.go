@@ -112,7 +112,7 @@ func TestSendRefusals(t *testing.T) {
 
 func TestMalformedBodyCloses(t *testing.T) {
 	s := startServer(t, nil, nil)
-	for _, cmd := range []protocol.Command{protocol.CmdSend, protocol.CmdPull} {
+	for _, cmd := range []protocol.Command{protocol.CmdSend, protocol.CmdPull, protocol.CmdUnread} {
 		a := s.online("alice")
 		s.l.Handle(a.session.ID, []protocol.Frame{{Header: protocol.Header{Command: cmd, RequestID: 7}, Body: []byte{0x93, 0xc1}}})
 		wantCode(t, a.reply(7, nil), protocol.CodeBadFrame)

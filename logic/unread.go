@@ -8,7 +8,7 @@ import (
 )
 
 // unread sums over the user's list.
-func (l *Logic) unread(s *session) (*protocol.UnreadReply, error) {
+func (l *Logic) unread(s *session, _ *protocol.Empty) (*protocol.UnreadReply, error) {
 	entries, _, err := l.o.Directory.Changed(l.ctx, s.User, 0)
 	if err != nil {
 		return nil, err

@@ -3,11 +3,16 @@ package main
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -68,22 +73,82 @@ func TestHelpIsComplete(t *testing.T) {
 
 // The table in the documentation is made from the flags.
 func TestSettingsTable(t *testing.T) {
-	const path, begin, end = "../../docs/operations.md", "-update -->\n", "<!-- end of settings -->"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	_, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the settings", path)
-	}
 	var table strings.Builder
 	table.WriteString("| flag | default | |\n|---|---|---|\n")
 	for _, f := range serveFlags(newRoot()) {
 		fmt.Fprintf(&table, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), f.Usage)
 	}
-	golden(t, path, head+begin+table.String()+end+tail)
+	goldenPart(t, "settings", table.String())
+}
+
+// The list of metrics in the documentation is made from what a server registers.
+func TestMetricsTable(t *testing.T) {
+	var s serveSettings
+	s.register(&cobra.Command{}) // the defaults
+	s.data, s.listen, s.http = t.TempDir(), "127.0.0.1:0", ""
+	srv, err := startServer(&s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	descriptions := make(chan *prometheus.Desc, 10_000)
+	srv.metrics.Describe(descriptions)
+	close(descriptions)
+	if err := srv.close(); err != nil {
+		t.Error(err)
+	}
+	parts := regexp.MustCompile(`fqName: "(parley_\w+)", help: "(.*?)"(?:, unit: "\w*")?, constLabels: {.*?}, variableLabels: {(.*?)}`)
+	var rows []string
+	for d := range descriptions {
+		if m := parts.FindStringSubmatch(d.String()); m != nil {
+			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", m[1], m[3], m[2]))
+		}
+	}
+	slices.Sort(rows)
+	if len(rows) < 20 {
+		t.Fatalf("a server has %d metrics", len(rows))
+	}
+	goldenPart(t, "metrics", "| metric | labels | |\n|---|---|---|\n"+strings.Join(rows, "\n")+"\n")
+}
+
+// goldenPart is golden for what lies between two marks in docs/operations.md.
+func goldenPart(t *testing.T, name, got string) {
+	t.Helper()
+	const path, begin = "../../docs/operations.md", "-update -->\n"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), "<!-- "+name+": ")
+	comment, rest, ok2 := strings.Cut(rest, begin)
+	_, tail, ok3 := strings.Cut(rest, "<!-- end of "+name+" -->")
+	if !ok || !ok2 || !ok3 {
+		t.Fatalf("%s has no place for the %s", path, name)
+	}
+	golden(t, path, head+"<!-- "+name+": "+comment+begin+got+"<!-- end of "+name+" -->"+tail)
+}
+
+// The tests that the README names are there.
+func TestReadmeNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 20 {
+		t.Errorf("the README names %d tests", len(names))
+	}
+	for _, n := range names {
+		files, err := filepath.Glob(filepath.Join("../..", n[1], "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(path string) bool {
+			source, err := os.ReadFile(path)
+			return err == nil && strings.Contains(string(source), "\nfunc "+n[2]+"(t ")
+		}) {
+			t.Errorf("%s has no %s", n[1], n[2])
+		}
+	}
 }
 
 func code(s string) string {

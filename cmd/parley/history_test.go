@@ -113,7 +113,7 @@ func (h *history) saw(m *protocol.Message) error {
 		h.seen[m.ConversationID] = of
 	}
 	if before, ok := of[m.Seq]; ok && !equal(&before, m) {
-		return fmt.Errorf("%s, seq %d, was shown as %+v and then as %+v", m.ConversationID, m.Seq, before, *m)
+		return fmt.Errorf("%s, seq %d, was shown as %s and then as %s", m.ConversationID, m.Seq, brief(&before), brief(m))
 	}
 	of[m.Seq] = *m
 	h.raise(m.ConversationID, m.Seq)
@@ -214,6 +214,10 @@ func equal(a, b *protocol.Message) bool {
 		bytes.Equal(a.Content, b.Content)
 }
 
+func brief(m *protocol.Message) string {
+	return fmt.Sprintf("{%s %s from %s at %d, status %d: %q}", m.ServerMsgID, m.ClientMsgID, m.Sender, m.SendTimeMS, m.Status, m.Content)
+}
+
 // checkHistory holds a server that has just come back against the history.
 func checkHistory(t *testing.T, h *history, addr string, users, keys []string) {
 	t.Helper()
@@ -265,7 +269,7 @@ func (h *history) checkStored(t *testing.T, stored map[string][]protocol.Message
 			m := h.byID[all[i].Sender+" "+all[i].ClientMsgID]
 			switch {
 			case m == nil || m.conversation() != conversation:
-				t.Errorf("%s, seq %d: nobody sent %+v", conversation, all[i].Seq, all[i])
+				t.Errorf("%s, seq %d: nobody sent %s", conversation, all[i].Seq, brief(&all[i]))
 				continue
 			case !bytes.Equal(m.content, all[i].Content):
 				t.Errorf("%s, seq %d is %q, %q was sent", conversation, all[i].Seq, all[i].Content, m.content)

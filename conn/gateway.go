@@ -115,8 +115,16 @@ func freeAddress(address string) (net.Addr, error) {
 	return addr, ln.Close()
 }
 
+// engineAddress is how the engine is told of an address: [::] means all of IPv6 and nothing else to it, and no host all there is.
+func engineAddress(a net.Addr) string {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() && tcp.IP.To4() == nil {
+		return fmt.Sprint(":", tcp.Port)
+	}
+	return a.String()
+}
+
 func (g *Gateway) serve() {
-	err := gnet.Run(events{g}, "tcp://"+g.addr.String(),
+	err := gnet.Run(events{g}, "tcp://"+engineAddress(g.addr),
 		gnet.WithNumEventLoop(g.o.Loops), gnet.WithReusePort(true), gnet.WithReuseAddr(true),
 		gnet.WithTicker(true), gnet.WithLogger(engineLog{g.o.Logger}))
 	if err == nil && !g.closing.Load() {

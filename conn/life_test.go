@@ -78,6 +78,31 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// An address without a host is every address of the machine.
+func TestListenEverywhere(t *testing.T) {
+	o := testOptions(t)
+	o.Listen = ":0"
+	o.Loops = 2
+	g, _ := start(t, o)
+	_, port, err := net.SplitHostPort(g.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"127.0.0.1"}
+	if g.Addr().(*net.TCPAddr).IP.To4() == nil { // the machine has IPv6
+		hosts = append(hosts, "::1")
+	}
+	for i := range 20 { // each of the loops listens
+		c, err := net.Dial("tcp", net.JoinHostPort(hosts[i%len(hosts)], port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPeer(t, c)
+		p.write(helloFrame(tokenOf(t, "ann"), "d"))
+		p.welcome()
+	}
+}
+
 func TestCloseAndListenAgain(t *testing.T) {
 	o := testOptions(t)
 	for range 5 {
@@ -503,6 +528,31 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// Clients that come back all the time are refused all the time, and do not keep the server up.
+func TestDrainWhileClientsComeBack(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t)
+	o.DrainWindow = 20 * time.Millisecond
+	o.CloseTimeout = time.Minute // those refused here do not close
+	g, _ := start(t, o)
+	p, _ := signInAs(t, g, "ann")
+	drained := make(chan error)
+	go func() { drained <- g.Drain(t.Context()) }()
+	p.expect(protocol.CmdGoAway)
+	for range 5 {
+		dial(t, g).expectKick(protocol.KickServerFull)
+	}
+	p.c.Close()
+	select {
+	case err := <-drained:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
 // Those that do not go get what is queued for them, and are closed.
 func TestDrainThatEnds(t *testing.T) {
 	t.Parallel()
@@ -512,24 +562,31 @@ func TestDrainThatEnds(t *testing.T) {
 	peers, ids := crowd(t, g, l, 5)
 	silent := dial(t, g)
 	eventually(t, "all are there", func() bool { return g.conns.Load() == 6 })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	g.Deliver([]protocol.Delivery{{To: ids, Frames: pushFrame(9, 300<<10)}})
-	var reading sync.WaitGroup
+	var told, ended sync.WaitGroup
 	for _, p := range peers {
-		reading.Go(func() {
+		told.Add(1)
+		ended.Go(func() {
 			p.expect(protocol.CmdPush)
 			p.expect(protocol.CmdGoAway)
+			told.Done()
+			p.expect(protocol.CmdPush)
 			p.expectEnd()
 		})
 	}
+	go func() {
+		told.Wait()
+		g.Deliver([]protocol.Delivery{{To: ids, Frames: pushFrame(10, 300<<10)}})
+		cancel()
+	}()
 	if err := g.Drain(ctx); err != nil {
 		t.Error(err)
 	}
 	if n := g.conns.Load(); n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
-	reading.Wait()
+	ended.Wait()
 	silent.expectEnd()
 }
 

@@ -38,12 +38,14 @@ func scrape(ctx context.Context, addr string, names ...string) (map[string]float
 	return found, lines.Err()
 }
 
+// get asks over a connection of its own, which does not stay open: it would be one of the server's.
 func get(ctx context.Context, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	res, err := http.DefaultClient.Do(req)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

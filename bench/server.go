@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,16 +92,12 @@ func (s *Server) awaitReady(ctx context.Context) error {
 }
 
 func ready(ctx context.Context, addr string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
+	body, err := get(ctx, "http://"+addr+"/readyz")
 	if err != nil {
 		return false
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	defer res.Body.Close()
-	return res.StatusCode == http.StatusOK
+	body.Close()
+	return true
 }
 
 // Stop ends the server with SIGTERM, waits for it, and removes its folder. The error says that it did not end well.

@@ -44,7 +44,7 @@ once, in order, unchanged, with the next seq of its conversation. Before and aft
 	return cmd
 }
 
-func runChat(cmd *cobra.Command, t *targetFlags, o bench.ChatOptions, echo time.Duration) (err error) {
+func runChat(cmd *cobra.Command, t *targetFlags, o bench.ChatOptions, echo time.Duration) error {
 	ctx := cmd.Context()
 	report := newReport("chat")
 	if err := t.check(); err != nil {
@@ -60,23 +60,18 @@ func runChat(cmd *cobra.Command, t *targetFlags, o bench.ChatOptions, echo time.
 	}
 	o.Addr, o.PID, o.Tokens, o.Loops, o.Progress = to.addr, to.pid, to.tokens, t.loops, t.show()
 	report.Chat, err = bench.Chat(ctx, o)
-	if err := errors.Join(err, to.stop()); err != nil {
-		return err
+	stopped := to.stop()
+	if err != nil {
+		return errors.Join(err, stopped)
 	}
 	after, err := runEcho(ctx, echo, o, t.loops)
 	if err != nil {
-		return err
+		return errors.Join(err, stopped)
 	}
 	if echo > 0 {
 		report.Echo = bench.NewBaseline(report.Chat.AckedRate, before, after)
 	}
-	if err := t.write(cmd.OutOrStdout(), report); err != nil {
-		return err
-	}
-	if !report.Chat.Passed() {
-		return errBroken
-	}
-	return nil
+	return t.conclude(cmd.OutOrStdout(), report, report.Chat.Passed(), stopped)
 }
 
 // runEcho runs the echo with a chat's connections and frames; nothing when d is 0.

@@ -40,14 +40,9 @@ func runConnect(cmd *cobra.Command, t *targetFlags, o bench.ConnectOptions) erro
 	}
 	o.Addr, o.HTTP, o.PID, o.Tokens, o.Loops, o.Progress = to.addr, to.http, to.pid, to.tokens, t.loops, t.show()
 	report.Connect, err = bench.Connect(cmd.Context(), o)
-	if err := errors.Join(err, to.stop()); err != nil {
-		return err
+	stopped := to.stop()
+	if err != nil {
+		return errors.Join(err, stopped)
 	}
-	if err := t.write(cmd.OutOrStdout(), report); err != nil {
-		return err
-	}
-	if !report.Connect.Passed() {
-		return errBroken
-	}
-	return nil
+	return t.conclude(cmd.OutOrStdout(), report, report.Connect.Passed(), stopped)
 }

@@ -47,3 +47,12 @@ func (t *targetFlags) write(out io.Writer, r *bench.Report) error {
 	}
 	return errors.Join(r.WriteJSON(f), f.Close())
 }
+
+// conclude writes the report, whatever it says, and returns what the run ends with. stopped is how the server ended.
+func (t *targetFlags) conclude(out io.Writer, r *bench.Report, passed bool, stopped error) error {
+	err := errors.Join(t.write(out, r), stopped)
+	if err == nil && !passed {
+		return errBroken
+	}
+	return err
+}

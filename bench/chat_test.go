@@ -35,16 +35,16 @@ func chat(t *testing.T, o ChatOptions) *ChatResult {
 	return r
 }
 
-// chatPast runs a chat against a server with the fault, for as long as it takes to get well past it. make makes the fault anew.
-func chatPast(t *testing.T, make func() func(*fake, *fakeMessage) []out, incomplete bool) *ChatResult {
+// chatPast runs a chat against a server with the fault, for as long as it takes to get well past it. renew makes the fault anew.
+func chatPast(t *testing.T, renew func() func(*fake, *fakeMessage) []out, incomplete bool) *ChatResult {
 	t.Helper()
-	return chatUntil(t, make, incomplete, func(s *fake, _ *ChatResult) bool { return s.zero > 20 })
+	return chatUntil(t, renew, incomplete, func(s *fake, _ *ChatResult) bool { return s.zero > 20 })
 }
 
-func chatUntil(t *testing.T, make func() func(*fake, *fakeMessage) []out, incomplete bool, enough func(*fake, *ChatResult) bool) *ChatResult {
+func chatUntil(t *testing.T, renew func() func(*fake, *fakeMessage) []out, incomplete bool, enough func(*fake, *ChatResult) bool) *ChatResult {
 	t.Helper()
 	for d := 200 * time.Millisecond; ; d *= 2 {
-		s := startFake(t, make())
+		s := startFake(t, renew())
 		o := fakeOptions(s)
 		o.Duration = d
 		if incomplete {

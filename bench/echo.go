@@ -88,7 +88,7 @@ func startEcho(ctx context.Context, command []string) (addr string, pid int, sto
 	if len(command) == 0 {
 		return "", 0, nil, errors.New("echo: no command for the server")
 	}
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the caller names the program
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -126,8 +126,8 @@ func (e *echoServer) OnBoot(eng gnet.Engine) gnet.Action {
 	if err != nil {
 		return gnet.Shutdown
 	}
-	defer unix.Close(fd)
 	sa, err := unix.Getsockname(fd)
+	_ = unix.Close(fd) // a duplicate
 	in4, ok := sa.(*unix.SockaddrInet4)
 	if err != nil || !ok {
 		return gnet.Shutdown

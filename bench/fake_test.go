@@ -110,7 +110,8 @@ func readFrame(r io.Reader) (protocol.Frame, error) {
 	if _, err := io.ReadFull(r, head); err != nil {
 		return protocol.Frame{}, err
 	}
-	b := append(head, make([]byte, binary.BigEndian.Uint32(head))...)
+	b := make([]byte, len(head)+int(binary.BigEndian.Uint32(head)))
+	copy(b, head)
 	if _, err := io.ReadFull(r, b[4:]); err != nil {
 		return protocol.Frame{}, err
 	}

@@ -160,7 +160,7 @@ func TestScanPushRefusesWhatIsCut(t *testing.T) {
 		m := randomMessage(rnd)
 		m.Content = m.Content[:min(len(m.Content), 200)]
 		b := protocol.AppendBody(nil, &protocol.Push{Messages: []protocol.Message{m, m}})
-		for n := range len(b) {
+		for n := range b {
 			var scratch pushed
 			if n > 0 && scanPush(b[:n], &scratch, func(*pushed) {}) {
 				t.Errorf("the first %d of %d bytes were taken", n, len(b))

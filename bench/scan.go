@@ -55,7 +55,7 @@ func scanPush(b []byte, m *pushed, see func(*pushed)) bool {
 	if i < 0 || b[0] != 0x91 {
 		return decodePush(b, see)
 	}
-	for k := 0; k < n; k++ {
+	for k := range n {
 		next := scanMessage(b, i, m)
 		if next < 0 {
 			// Messages that were seen already must not be seen again, so the rest is decoded from here.

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -137,10 +139,16 @@ func freePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // only when all are found, so that they differ
+		defer func() { _ = l.Close() }() // only when all are found, so that they differ
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, nil
+}
+
+// InMemory tells whether a folder is on a file system that keeps nothing.
+func InMemory(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
 }
 
 // tail keeps the last bytes that were written to it.

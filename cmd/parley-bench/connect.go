@@ -28,6 +28,7 @@ process is known, what memory a connection takes there.`,
 	f.IntVar(&o.Conns, "conns", 1000, "connections, each of another user")
 	f.Float64Var(&o.Rate, "rate", 0, "connections to open in a second; 0: as fast as the server takes them")
 	f.DurationVar(&o.Hold, "hold", 10*time.Second, "how long to hold them once all are open")
+	f.StringVar(&t.http, "http", "", "the server's HTTP address, for its heap (with --addr)")
 	t.register(cmd)
 	return cmd
 }

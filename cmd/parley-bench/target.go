@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,6 @@ type targetFlags struct {
 func (t *targetFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.addr, "addr", "", "the server's address; empty: start one on a temporary folder")
-	f.StringVar(&t.http, "http", "", "the server's HTTP address, for its heap (with --addr)")
 	f.IntVar(&t.pid, "pid", 0, "the server's process, for its CPU and memory (with --addr, on this machine)")
 	f.StringVar(&t.data, "data", "", "the server's data folder, for the secret that signs tokens (with --addr)")
 	f.StringVar(&t.secretFile, "secret-file", "", "the file of that secret, instead of --data")
@@ -113,7 +113,7 @@ func (t *targetFlags) openTokens() (*bench.Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	return bench.ReadTokens(f)
 }
 
@@ -121,6 +121,9 @@ func (t *targetFlags) start(ctx context.Context) (*target, error) {
 	binary, err := t.binary()
 	if err != nil {
 		return nil, err
+	}
+	if bench.InMemory(cmp.Or(t.tempDir, os.TempDir())) {
+		fmt.Fprintln(os.Stderr, "parley-bench: the temporary folder is in memory, so fsync costs nothing; --temp-dir DIR on a disk measures what users get")
 	}
 	s, err := bench.StartServer(ctx, bench.ServerOptions{Binary: binary, Args: t.serve, Parent: t.tempDir})
 	if err != nil {

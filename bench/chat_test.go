@@ -408,6 +408,13 @@ func TestChatRefusesWhatTheServerDoesNotAllow(t *testing.T) {
 	if _, err := Chat(context.Background(), o); err == nil || !strings.Contains(err.Error(), "max_body") {
 		t.Errorf("size: %v", err)
 	}
+	wide := startFake(t, nil)
+	wide.mu.Lock()
+	wide.welcome.MaxDown = 16 << 20
+	wide.mu.Unlock()
+	if _, err := Chat(context.Background(), fakeOptions(wide)); err == nil || !strings.Contains(err.Error(), "max_down") {
+		t.Errorf("max_down: %v", err)
+	}
 	o = fakeOptions(s)
 	o.Tokens = &Tokens{of: func(id uint32) (string, error) {
 		if id == 2 {

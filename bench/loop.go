@@ -133,6 +133,9 @@ func (l *loop) run() error {
 func (l *loop) clock() int64 { return int64(time.Since(l.cfg.start)) }
 
 func (l *loop) event(c *conn, what uint32) {
+	if c.state == stateClosed {
+		return // by an earlier event of this round
+	}
 	if what&unix.EPOLLOUT != 0 || c.state == stateConnecting {
 		l.writable(c)
 	}

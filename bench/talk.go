@@ -69,6 +69,9 @@ func (s *talk) ready(c *conn, w *protocol.Welcome) {
 	if s.window > int(w.MaxInflight) {
 		s.refuse("window %d is over the server's max_inflight of %d", s.window, w.MaxInflight)
 	}
+	if w.MaxDown > maxFrame-protocol.HeaderSize {
+		s.refuse("the server's max_down of %d is over the %d that this harness reads", w.MaxDown, maxFrame-protocol.HeaderSize)
+	}
 	if s.size > int(w.MaxBody)-envelope {
 		s.refuse("size %d does not fit in the server's max_body of %d with %d for the rest", s.size, w.MaxBody, envelope)
 	}

@@ -1,6 +1,7 @@
 package logic
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -270,7 +271,7 @@ func must(t testing.TB, err error) {
 // wantCode fails the test unless err is an ERROR of the code.
 func wantCode(t testing.TB, err error, code protocol.ErrorCode) {
 	t.Helper()
-	if e, ok := err.(*protocol.Error); !ok || e.Code != code {
+	if !errors.Is(err, &protocol.Error{Code: code}) {
 		t.Errorf("got %v, want %v", err, code)
 	}
 }

@@ -161,6 +161,7 @@ func TestSoftBoundSkipsAndTellsToResync(t *testing.T) {
 	eventually(t, "deliveries are skipped", func() bool {
 		g.Deliver([]protocol.Delivery{{To: []protocol.SessionID{id}, Frames: pushFrame(sent, 16<<10)}})
 		sent++
+		onLoop(g, id, func(*session) {}) // what the kernel takes is written by now
 		return value(g.metrics.skipped) > 10
 	})
 	onLoop(g, id, func(s *session) {
@@ -290,6 +291,7 @@ func TestStalledReader(t *testing.T) {
 	id := l.sessions()[0]
 	eventually(t, "it is closed", func() bool {
 		g.Deliver([]protocol.Delivery{{To: []protocol.SessionID{id}, Frames: pushFrame(0, 16<<10)}})
+		onLoop(g, id, func(*session) {})
 		return len(l.sessions()) == 0
 	})
 	if n := value(g.metrics.closed[reasonSlow]); n != 1 {
@@ -308,6 +310,7 @@ func TestSlowButMovingReaderStays(t *testing.T) {
 	id := l.sessions()[0]
 	eventually(t, "deliveries are skipped", func() bool {
 		g.Deliver([]protocol.Delivery{{To: []protocol.SessionID{id}, Frames: pushFrame(0, 16<<10)}})
+		onLoop(g, id, func(*session) {})
 		return value(g.metrics.skipped) > 0
 	})
 	for end := time.Now().Add(3 * o.StallTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -72,8 +72,10 @@ func New(o Options) (*Gateway, error) {
 	data := protocol.AppendBody(nil, &protocol.ResyncData{MaxDelayMS: uint32(o.ResyncDelay.Milliseconds())})
 	g.resync = protocol.AppendFrame(nil, protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{{Type: protocol.EventResync, Data: data}}})
 	var err error
-	g.metrics, err = newMetrics(o.Registerer, func() float64 { return float64(g.conns.Load()) })
-	return g, err
+	if g.metrics, err = newMetrics(o.Registerer, func() float64 { return float64(g.conns.Load()) }); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // Start listens, and returns when connections are accepted. It is called once.
@@ -132,15 +134,14 @@ func (g *Gateway) serve() {
 	}
 	g.err = err
 	close(g.signIns)
-	g.workers.Wait()
 	close(g.done)
 }
 
 // Addr is the address that is listened on; nil before Start.
 func (g *Gateway) Addr() net.Addr { return g.addr }
 
-// Done is closed when the gateway has stopped, by Close or by itself. The process must watch it: a gateway that stopped by itself
-// takes no connections any more.
+// Done is closed when the engine has stopped, by Close or by itself, and with it every connection. The process must watch it: a
+// gateway that stopped by itself takes no connections any more.
 func (g *Gateway) Done() <-chan struct{} { return g.done }
 
 // Err is why the gateway stopped: nil before, and after Close.
@@ -166,6 +167,7 @@ func (g *Gateway) Close() error {
 		}
 	})
 	<-g.done
+	g.workers.Wait() // for Open and Closed
 	return nil
 }
 

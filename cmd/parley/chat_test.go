@@ -132,6 +132,21 @@ func TestChatOverRestart(t *testing.T) {
 	}
 }
 
+// Ended by a signal while something is not acknowledged, it says so.
+func TestChatEndsUnacknowledged(t *testing.T) {
+	dir, addr := t.TempDir(), freePort(t)
+	srv := startServing(t, dir, addr)
+	alice := chatting(t, srv, dir, "alice", "bob")
+	srv.kill(t)
+	alice.waitFor(t, regexp.MustCompile("^-- no connection to "))
+	alice.typeLine(t, "to nobody")
+	alice.stdin.Close()
+	alice.waitFor(t, regexp.MustCompile("^-- waiting for the server"))
+	if code := alice.stop(t); code != 1 || !strings.Contains(alice.output.text(), "parley: not acknowledged, and perhaps not sent: 1 of the lines") {
+		t.Errorf("exit code %d, and\n%s", code, alice.output.text())
+	}
+}
+
 func TestChatTokens(t *testing.T) {
 	dir := t.TempDir()
 	srv := startServing(t, dir, "127.0.0.1:0")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,6 +18,7 @@ import (
 const (
 	maxUnacked  = 500 // lines that may wait for their acks; more are not read
 	markTimeout = 2 * time.Second
+	patient     = 2 * time.Second // before chat says that it still waits for acks at its end
 )
 
 // talk is one run of chat: a client of its own, and the screen.
@@ -81,9 +83,9 @@ func (t *talk) run(ctx context.Context) error {
 				unacked = append(unacked, p)
 			}
 		case err := <-ended:
-			return t.explain(err)
+			return cmp.Or(t.explain(err), unacknowledged(unacked))
 		case <-ctx.Done():
-			return nil
+			return unacknowledged(unacked)
 		}
 	}
 }
@@ -144,11 +146,10 @@ func settle(ctx context.Context, unacked []*client.Pending) []*client.Pending {
 // finish waits until everything is acked; without a terminal, also until everything that there is was shown.
 func (t *talk) finish(ctx context.Context, unacked []*client.Pending) error {
 	t.screen.close() // so that Ctrl-C is a signal again
+	late := time.AfterFunc(patient, func() { t.screen.note("waiting for the server to acknowledge; Ctrl-C gives up") })
+	defer late.Stop()
 	for _, p := range unacked {
 		_, _ = p.Wait(ctx) // sent tells of an error
-		if t.client.Err() != nil || ctx.Err() != nil {
-			break
-		}
 	}
 	err := t.client.Err()
 	if err == nil && !t.screen.interactive() {
@@ -160,7 +161,23 @@ func (t *talk) finish(ctx context.Context, unacked []*client.Pending) error {
 	if n := t.failed.Load(); n > 0 && err == nil {
 		err = fmt.Errorf("%d messages were not sent", n)
 	}
-	return t.explain(err)
+	return cmp.Or(t.explain(err), unacknowledged(unacked))
+}
+
+// unacknowledged is an error when chat ends before the server has answered for all that was typed.
+func unacknowledged(list []*client.Pending) error {
+	n := 0
+	for _, p := range list {
+		select {
+		case <-p.Done():
+		default:
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("not acknowledged, and perhaps not sent: %d of the lines", n)
+	}
+	return nil
 }
 
 func (t *talk) catchUp(ctx context.Context) error {
@@ -239,7 +256,8 @@ func (t *talk) connection(s client.ConnState, err error) {
 		t.online.Store(true)
 		t.screen.note(fmt.Sprintf("connected to %s; %s talks to %s", t.s.addr, t.s.as, t.s.to))
 	case client.StateWaiting:
-		if t.online.Swap(false) || !t.told.Swap(true) {
+		lost, told := t.online.Swap(false), t.told.Swap(true)
+		if lost || !told {
 			t.screen.note(fmt.Sprintf("no connection to %s (%v); trying again", t.s.addr, err))
 		}
 	}

@@ -59,7 +59,7 @@ type Client struct {
 	stateMu sync.Mutex // held while State's methods are called; guards session
 	session Session
 
-	handlers sync.Mutex // held while one of the app's handlers runs
+	handlers chan struct{} // capacity 1: full while one of the app's handlers runs
 	sync     syncClock
 	pages    pageSize
 	out      sender
@@ -73,7 +73,7 @@ func New(o Options) (*Client, error) {
 	o.fill()
 	c := &Client{
 		opts: o, loaded: make(chan struct{}), stopped: make(chan struct{}), wake: make(chan struct{}, 1),
-		changed: make(chan struct{}), signedIn: o.SignedIn,
+		changed: make(chan struct{}), handlers: make(chan struct{}, 1), signedIn: o.SignedIn,
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.backoff = c.opts.newBackoff()

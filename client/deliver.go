@@ -38,8 +38,7 @@ func (c *Client) handOn(w work) error {
 	case w.stale != nil:
 		return c.handStale(w.stale)
 	case w.note != nil:
-		c.handNote(w.note)
-		return nil
+		return c.handNote(w.note)
 	}
 	if err := c.handMessages(w); err != nil {
 		return err
@@ -78,16 +77,28 @@ func (c *Client) handMessage(m *protocol.Message) error {
 	case unshown(m.ContentType), kind == protocol.KindUser, c.opts.OnMessage == nil:
 		return nil
 	}
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
+	return c.handler(nil, func(ctx context.Context) error {
+		err := c.opts.OnMessage(ctx, *m)
+		if err == nil {
+			c.count.delivered.Add(1)
+		}
+		return err
+	})
+}
+
+// handler calls one of the app's handlers, when no other one runs. It is not called when the client, or until, ends before.
+func (c *Client) handler(until <-chan struct{}, call func(ctx context.Context) error) error {
+	select {
+	case c.handlers <- struct{}{}:
+		defer func() { <-c.handlers }()
+	case <-until:
+		return errRetired
+	case <-c.ctx.Done():
+	}
 	if c.ctx.Err() != nil {
 		return ErrClosed
 	}
-	err := c.opts.OnMessage(c.ctx, *m)
-	if err == nil {
-		c.count.delivered.Add(1)
-	}
-	return err
+	return call(c.ctx)
 }
 
 // unshown tells whether a content type is one of the server's that people are not shown.
@@ -101,43 +112,40 @@ func (c *Client) handOwnState(m *protocol.Message) error {
 	if m.ConversationID != protocol.UserStream(c.UserID()) || protocol.Unmarshal(m.Content, &s) != nil || c.opts.OnOwnState == nil {
 		return nil
 	}
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
-	return c.opts.OnOwnState(c.ctx, s)
+	return c.handler(nil, func(ctx context.Context) error { return c.opts.OnOwnState(ctx, s) })
 }
 
 func (c *Client) handChange(m protocol.Message) error {
 	if c.opts.OnChange == nil || unshown(m.ContentType) {
 		return nil
 	}
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
-	return c.opts.OnChange(c.ctx, m)
+	return c.handler(nil, func(ctx context.Context) error { return c.opts.OnChange(ctx, m) })
 }
 
 func (c *Client) handStale(list []string) error {
 	if c.opts.OnStale == nil {
 		return nil
 	}
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
-	for _, id := range list {
-		if err := c.opts.OnStale(c.ctx, id); err != nil {
-			return err
+	return c.handler(nil, func(ctx context.Context) error {
+		for _, id := range list {
+			if err := c.opts.OnStale(ctx, id); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func (c *Client) handNote(note any) {
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
-	switch n := note.(type) {
-	case *protocol.Event:
-		c.opts.OnEvent(c.ctx, *n)
-	case *protocol.Signal:
-		c.opts.OnSignal(c.ctx, *n)
-	}
+func (c *Client) handNote(note any) error {
+	return c.handler(nil, func(ctx context.Context) error {
+		switch n := note.(type) {
+		case *protocol.Event:
+			c.opts.OnEvent(ctx, *n)
+		case *protocol.Signal:
+			c.opts.OnSignal(ctx, *n)
+		}
+		return nil
+	})
 }
 
 // savePosition saves how far a conversation is, unless a reset has dropped it; also while the client stops, so that the app is not

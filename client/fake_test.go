@@ -374,7 +374,11 @@ func (cv *fakeConversation) pull(q protocol.Pull) *protocol.PullReply {
 	if q.NewestFirst {
 		slices.Reverse(all)
 	}
-	n := min(len(all), int(q.Limit))
+	n, size := 0, 0
+	for n < len(all) && n < int(q.Limit) && size+len(all[n].Content) < 400<<10 {
+		size += len(all[n].Content)
+		n++
+	}
 	reply.Messages, reply.More = all[:n], n < len(all)
 	return reply
 }

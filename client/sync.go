@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -169,15 +170,16 @@ func (c *Client) handList(k *conn, p ListPage) error {
 	if c.opts.OnList == nil {
 		return nil
 	}
-	c.handlers.Lock()
-	defer c.handlers.Unlock()
-	if !k.alive() {
-		return &lostError{k.cause()}
+	err := c.handler(k.done, func(ctx context.Context) error {
+		if err := c.opts.OnList(ctx, p); err != nil {
+			return &handlerError{err}
+		}
+		return nil
+	})
+	if errors.Is(err, errRetired) {
+		return &lostError{err}
 	}
-	if err := c.opts.OnList(c.ctx, p); err != nil {
-		return &handlerError{err}
-	}
-	return nil
+	return err
 }
 
 // noteList notes how far the conversations of a page go, and saves that.

@@ -32,7 +32,7 @@ func ready(t *testing.T, c *Client) {
 // cut closes the newest connection, without a word.
 func (f *fake) cut() {
 	p := f.last()
-	f.locked(func() { p.nc.Close(); p.welcomed = false })
+	f.locked(p.cut)
 }
 
 func TestHello(t *testing.T) {

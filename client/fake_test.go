@@ -66,6 +66,13 @@ type peer struct {
 	n        int // 0 is the first
 	hello    protocol.Hello
 	welcomed bool
+	ended    bool // by us: nothing that still comes is looked at
+}
+
+// cut ends the connection, without a word.
+func (p *peer) cut() {
+	p.nc.Close()
+	p.welcomed, p.ended = false, true
 }
 
 func newFake(t *testing.T) *fake {
@@ -114,6 +121,9 @@ func (p *peer) serve() {
 		}
 		fr.Body = bytes.Clone(fr.Body)
 		p.f.locked(func() {
+			if p.ended {
+				return
+			}
 			p.f.frames = append(p.f.frames, seen{p, time.Now(), fr})
 			p.handle(fr)
 		})
@@ -129,14 +139,13 @@ func (p *peer) write(cmd protocol.Command, id uint32, body protocol.Body) {
 func (p *peer) fail(id uint32, code protocol.ErrorCode, retryMS uint32) {
 	p.write(protocol.CmdError, id, &protocol.Error{Code: code, RetryAfterMS: retryMS})
 	if code.Closes() {
-		p.nc.Close()
+		p.cut()
 	}
 }
 
 func (p *peer) kick(k protocol.Kick) {
 	p.write(protocol.CmdKick, 0, &k)
-	p.nc.Close()
-	p.welcomed = false
+	p.cut()
 }
 
 func (p *peer) handle(fr protocol.Frame) {

@@ -62,7 +62,9 @@ func (c *Client) handMessages(w work) error {
 			c.savePosition(w.cv, false) // the handler's error is the one to report
 			return err
 		}
-		c.inbox.taken(w.cv, h)
+		if !c.inbox.taken(w.cv, h) {
+			break
+		}
 	}
 	return nil
 }
@@ -206,18 +208,19 @@ func (b *inbox) take(cv *conversation) work {
 	return w
 }
 
-// taken notes that the app took one message.
-func (b *inbox) taken(cv *conversation, h *held) {
+// taken notes that the app took one message. It is false when a reset came meanwhile: what follows means nothing any more.
+func (b *inbox) taken(cv *conversation, h *held) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range h.acks {
 		p.taken()
 	}
 	if cv.gone {
-		return
+		return false
 	}
 	cv.saved = max(cv.saved, h.end)
 	b.account(h, -h.size)
+	return true
 }
 
 // changesTaken notes that the app took the page of changes.

@@ -424,13 +424,17 @@ func (p *peer) answerGet(fr protocol.Frame) {
 }
 
 // last is the newest connection.
-func (f *fake) last() *peer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.peers) == 0 {
-		f.t.Fatal("the client has not connected")
+func (f *fake) last() (p *peer) {
+	f.locked(func() { p = f.newest() })
+	return p
+}
+
+// newest is last, with mu held; without any connection one that is gone.
+func (f *fake) newest() *peer {
+	if n := len(f.peers); n > 0 {
+		return f.peers[n-1]
 	}
-	return f.peers[len(f.peers)-1]
+	return &peer{f: f, nc: deadConn{}}
 }
 
 // sent returns the frames of one command that the client sent so far.
@@ -596,3 +600,10 @@ func (f *fake) connections() int {
 	defer f.mu.Unlock()
 	return len(f.peers)
 }
+
+// deadConn is a connection that is gone.
+type deadConn struct{ net.Conn }
+
+func (deadConn) SetWriteDeadline(time.Time) error { return net.ErrClosed }
+func (deadConn) Write([]byte) (int, error)        { return 0, net.ErrClosed }
+func (deadConn) Close() error                     { return nil }

@@ -15,7 +15,11 @@ import (
 func (f *fake) resync(maxDelay time.Duration) {
 	data := protocol.AppendBody(nil, &protocol.ResyncData{MaxDelayMS: uint32(maxDelay.Milliseconds())})
 	f.locked(func() {
-		f.peers[len(f.peers)-1].write(protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{{Type: protocol.EventResync, Data: data}}})
+		for _, p := range f.peers {
+			if p.welcomed {
+				p.write(protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{{Type: protocol.EventResync, Data: data}}})
+			}
+		}
 	})
 }
 
@@ -271,7 +275,7 @@ func TestEpoch(t *testing.T) {
 		synctest.Wait()
 		p, _ := c.Queue(t.Context(), Text(User("carol"), "kept"))
 		f.locked(func() {
-			f.last2().cut()
+			f.newest().cut()
 			f.epoch = "e2" // the store was restored from a backup
 			cv := f.conversation(bob)
 			cv.log = cv.log[:60]
@@ -306,8 +310,6 @@ func TestEpoch(t *testing.T) {
 		}
 	})
 }
-
-func (f *fake) last2() *peer { return f.peers[len(f.peers)-1] }
 
 func TestWrongUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -475,7 +477,7 @@ func TestSmallerPages(t *testing.T) {
 			if n := int(syncs[len(syncs)-1].Limit); n != want {
 				t.Errorf("SYNC with the limit %d, want %d", n, want)
 			}
-			f.locked(func() { f.last2().kick(protocol.Kick{Reason: protocol.KickSlow}) })
+			f.locked(func() { f.newest().kick(protocol.Kick{Reason: protocol.KickSlow}) })
 			rest(2 * time.Minute)
 		}
 		rest(time.Minute)

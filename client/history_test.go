@@ -1,0 +1,248 @@
+package client
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parley-im/parley/protocol"
+)
+
+var (
+	seeds    = flag.Int("seeds", 60, "how many random histories to run")
+	fromSeed = flag.Uint64("seed", 1, "the first of them")
+)
+
+// A random history: a server that cuts connections, loses replies, refuses, delays, drops and doubles pushes and sends its
+// clients away; a client that is closed and started again; messages both ways all the while. At the end everything must be in its place.
+func TestHistories(t *testing.T) {
+	for i := range *seeds {
+		seed := *fromSeed + uint64(i)
+		ok := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newHistory(t, seed).run() })
+		})
+		if !ok {
+			t.Fatalf("run it again with -run TestHistories -seed %d -seeds 1", seed)
+		}
+	}
+}
+
+type history struct {
+	t        *testing.T
+	rnd      *rand.Rand // of the actor; the server has its own, used with fake.mu held
+	f        *fake
+	server   *rand.Rand
+	calm     bool // no more faults; guarded by fake.mu
+	dirty    bool // pushes were dropped since the last resync
+	pipeline int
+	state    *MemoryState
+	outbox   *MemoryOutbox
+	c        *Client
+	app      *recorder // of all clients, one after the other
+	sent     map[Target][]string
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	h := &history{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), server: rand.New(rand.NewPCG(seed, 2)), f: newFake(t),
+		state: NewMemoryState(), outbox: NewMemoryOutbox(), app: &recorder{}, sent: map[Target][]string{},
+	}
+	h.pipeline = []int{1, 1, 8}[h.rnd.IntN(3)]
+	h.f.noSeq = h.rnd.IntN(3) == 0
+	h.f.onFrame, h.f.onPush, h.f.onHello = h.onFrame, h.onPush, h.onHello
+	return h
+}
+
+func (h *history) run() {
+	h.start()
+	for range 150 {
+		h.act()
+		time.Sleep(time.Duration(h.rnd.Int64N(int64(2 * time.Second))))
+	}
+	h.f.locked(func() { h.calm = true })
+	h.f.resync(0)
+	rest(5 * time.Minute)
+	h.check()
+	stop(h.t, h.f, h.c)
+}
+
+func (h *history) start() {
+	h.c, _ = connect(h.t, h.f, h.app.options, func(o *Options) {
+		o.State, o.Outbox, o.Pipeline, o.PageSize = h.state, h.outbox, h.pipeline, 7
+		o.HoldBytes = 8 << 10 // about 15 messages
+		everything(o)
+	})
+}
+
+var historyTargets = []Target{User("bob"), User("carol"), Group("team")}
+
+func (h *history) act() {
+	to := historyTargets[h.rnd.IntN(len(historyTargets))]
+	switch n := h.rnd.IntN(100); {
+	case n < 40:
+		h.f.post(to.Conversation(me), 1+h.rnd.IntN(12))
+	case n < 80:
+		for range 1 + h.rnd.IntN(5) {
+			text := fmt.Sprint(to.ID, " ", len(h.sent[to]))
+			if _, err := h.c.Queue(h.t.Context(), Text(to, text)); err != nil {
+				h.t.Fatal(err)
+			}
+			h.sent[to] = append(h.sent[to], text)
+		}
+	case n < 86:
+		h.f.locked(func() { h.cutAll() })
+	case n < 90:
+		h.f.locked(func() { h.f.newest().write(protocol.CmdGoAway, 0, &protocol.GoAway{ReconnectWithinMS: 3000}) })
+	case n < 92:
+		h.f.locked(func() { h.f.newest().kick(protocol.Kick{Reason: protocol.KickServerFull, RetryAfterMS: 100}) })
+	case n < 95:
+		if err := h.c.Close(); err != nil {
+			h.t.Fatal(err)
+		}
+		h.f.fill(to.Conversation(me), h.rnd.IntN(30))
+		h.start()
+	default:
+		h.f.resync(time.Second)
+	}
+}
+
+func (h *history) cutAll() {
+	for _, p := range h.f.peers {
+		p.cut()
+	}
+}
+
+// onHello, onFrame and onPush are the server's faults; fake.mu is held.
+func (h *history) onHello(p *peer, _ protocol.Hello) bool {
+	if h.calm || h.server.IntN(100) < 90 {
+		return false
+	}
+	if h.server.IntN(2) == 0 {
+		p.fail(helloID, protocol.CodeUnavailable, 50)
+	} else {
+		p.cut()
+	}
+	return true
+}
+
+func (h *history) onFrame(p *peer, fr protocol.Frame) bool {
+	if h.calm {
+		return false
+	}
+	switch n := h.server.IntN(100); {
+	case n < 4:
+		p.cut()
+	case n < 8: // done, but the reply is lost
+		if fr.Command == protocol.CmdSend {
+			m := h.f.store(fr)
+			for _, o := range h.f.peers {
+				if o != p {
+					h.f.push(o, m)
+				}
+			}
+		}
+		p.cut()
+	case n < 14 && fr.Command.CountsInFlight():
+		if fr.Command == protocol.CmdSend && h.server.IntN(2) == 0 {
+			if m := h.f.store(fr); h.server.IntN(2) == 0 {
+				h.f.push(p, m)
+			} else {
+				h.dirty = true
+			}
+		}
+		p.fail(fr.RequestID, protocol.CodeUnavailable, uint32(h.server.IntN(300)))
+	case n < 24 && fr.Command != protocol.CmdSend: // a slow reply
+		h.later(p, fr)
+	default:
+		return false
+	}
+	return true
+}
+
+func (h *history) later(p *peer, fr protocol.Frame) {
+	d := time.Duration(h.server.Int64N(int64(time.Second)))
+	h.f.wg.Go(func() {
+		time.Sleep(d)
+		h.f.locked(func() { p.answer(fr) })
+	})
+}
+
+func (h *history) onPush(p *peer, m *protocol.Message) (drop bool) {
+	if h.calm {
+		return false
+	}
+	switch n := h.server.IntN(100); {
+	case n < 15:
+		if !h.dirty { // the server tells that it skipped something, a while later
+			h.f.wg.Go(func() {
+				time.Sleep(time.Second)
+				h.f.locked(func() { h.dirty = false })
+				h.f.resync(500 * time.Millisecond)
+			})
+		}
+		h.dirty = true
+		return true
+	case n < 25:
+		p.write(protocol.CmdPush, 1, &protocol.Push{Messages: []protocol.Message{*m, *m}})
+	case n < 35: // with some that were pushed before
+		cv := h.f.conversation(m.ConversationID)
+		from := max(int(m.Seq)-5, 0)
+		p.write(protocol.CmdPush, 2, &protocol.Push{Messages: cv.log[from:m.Seq]})
+	}
+	return false
+}
+
+// check: the app got every message of every conversation once and in order, and every message that was sent is stored once and
+// in order.
+func (h *history) check() {
+	for _, to := range historyTargets {
+		id := to.Conversation(me)
+		h.app.wantSeqs(h.t, id, 1, uint64(len(h.f.stored(id))))
+		h.checkStored(to)
+	}
+	h.app.locked(func() {
+		for _, m := range h.app.messages {
+			h.f.locked(func() {
+				if s := h.f.conversation(m.ConversationID).log[m.Seq-1]; string(s.Content) != string(m.Content) || s.Sender != m.Sender {
+					h.t.Errorf("%s %d: the app got %q, stored is %q", m.ConversationID, m.Seq, m.Content, s.Content)
+				}
+			})
+		}
+		for _, e := range h.app.ends {
+			if e != nil && !errors.Is(e, ErrClosed) && strings.Contains(e.Error(), "bad_frame") {
+				h.t.Errorf("a connection ended with %v", e)
+			}
+		}
+	})
+	if list, _ := h.outbox.List(h.t.Context()); len(list) != 0 {
+		h.t.Errorf("left in the outbox: %+v", list)
+	}
+	if b := h.c.inbox; b.pushedBytes != 0 || b.fetchedBytes != 0 {
+		h.t.Errorf("%d and %d bytes are still counted as held", b.pushedBytes, b.fetchedBytes)
+	}
+}
+
+func (h *history) checkStored(to Target) {
+	var mine []string
+	h.f.locked(func() {
+		for _, m := range h.f.conversation(to.Conversation(me)).log {
+			if m.Sender == me {
+				mine = append(mine, string(m.Content))
+			}
+		}
+	})
+	want := h.sent[to]
+	if h.pipeline > 1 { // refusals may change the order
+		mine, want = slices.Sorted(slices.Values(mine)), slices.Sorted(slices.Values(want))
+	}
+	if !slices.Equal(mine, want) {
+		h.t.Errorf("%v: stored %v, sent %v", to, mine, want)
+	}
+}

@@ -17,7 +17,7 @@ import (
 // is missed or shown twice.
 func Example() {
 	c, err := client.New(client.Options{
-		Addr:     "chat.example.org:4600",
+		Addr:     "chat.example.org:7000",
 		DeviceID: "b7f0c2e4", // made once, when the app is installed
 		Platform: protocol.PlatformLinux,
 		Token: func(context.Context) (string, error) {

@@ -1,8 +1,7 @@
 package client
 
 import (
-	"bytes"
-	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,9 +13,6 @@ import (
 // maxUncounted bounds the bytes that wait to be written when a frame that may be dropped (SIGNAL, PUSH_ACK) is added.
 // Requests are bounded by max_inflight and max_body.
 const maxUncounted = 256 << 10
-
-// pingID is the request id of every PING: nobody waits for a certain PONG, any frame is a sign of life.
-const pingID = 1<<32 - 1
 
 // conn is one connection that is signed in. It ends once, by fail; everything that waits for it then gets a lostError.
 type conn struct {
@@ -44,18 +40,6 @@ type conn struct {
 	lastID   uint32
 	silent   int  // requests that timed out since the last reply
 	retiring bool // ends when nothing is pending
-}
-
-// request is a request in flight.
-type request struct {
-	cmd     protocol.Command
-	onReply func(body []byte) // called by the reading goroutine, in the order of the frames; may be nil
-	result  chan result       // capacity 1
-}
-
-type result struct {
-	body []byte
-	err  error
 }
 
 func newConn(nc net.Conn, timeout time.Duration, count *counters) *conn {
@@ -93,10 +77,19 @@ func (k *conn) fail(err error) {
 	k.pending = nil
 	close(k.done)
 	k.mu.Unlock()
-	k.nc.Close()
+	hangUp(k.nc)
 	for _, r := range pending {
 		r.result <- result{err: &lostError{err}}
 	}
+}
+
+// hangUp closes a connection at once. Over TLS that leaves out the farewell, which could wait for a peer that does not read; frames
+// say themselves whether they are whole.
+func hangUp(nc net.Conn) {
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
+	nc.Close()
 }
 
 // cause is why it ended; nil while it lives.
@@ -126,139 +119,6 @@ func (k *conn) retire() {
 		return
 	}
 	time.AfterFunc(k.timeout, func() { k.fail(errRetired) })
-}
-
-// start sends a request. It waits for room in flight. onReply may be nil.
-func (k *conn) start(ctx context.Context, cmd protocol.Command, body []byte, onReply func([]byte)) (*request, error) {
-	select {
-	case k.slots <- struct{}{}:
-	case <-k.done:
-		return nil, &lostError{k.cause()}
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	r := &request{cmd: cmd, onReply: onReply, result: make(chan result, 1)}
-	if err := k.register(r, body); err != nil {
-		<-k.slots
-		return nil, err
-	}
-	signal(k.wake)
-	return r, nil
-}
-
-func (k *conn) register(r *request, body []byte) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return &lostError{k.err}
-	}
-	if k.retiring {
-		return &lostError{errRetired}
-	}
-	id := k.freeID()
-	k.pending[id] = r
-	k.out = protocol.AppendRawFrame(k.out, r.cmd, id, body)
-	return nil
-}
-
-func (k *conn) freeID() uint32 {
-	for {
-		k.lastID++
-		if _, taken := k.pending[k.lastID]; k.lastID != 0 && k.lastID != pingID && !taken {
-			return k.lastID
-		}
-	}
-}
-
-// wait waits for the reply to r. After an error of ctx or a timeout the request still counts as in flight, as it does for the server.
-func (k *conn) wait(ctx context.Context, r *request) ([]byte, error) {
-	timer := time.NewTimer(k.timeout)
-	defer timer.Stop()
-	select {
-	case got := <-r.result:
-		return got.body, got.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		k.late()
-		return nil, ErrTimeout
-	}
-}
-
-// late notes that a reply did not come in time. The server promises one, so the second in a row ends the connection.
-func (k *conn) late() {
-	k.mu.Lock()
-	k.silent++
-	broken := k.silent >= 2
-	k.mu.Unlock()
-	if broken {
-		k.fail(ErrTimeout)
-	}
-}
-
-// call is start and wait, with bodies.
-func (k *conn) call(ctx context.Context, cmd protocol.Command, body, reply protocol.Body) error {
-	var b []byte
-	if body != nil {
-		b = protocol.AppendBody(nil, body)
-	}
-	if err := k.fits(b); err != nil {
-		return err
-	}
-	r, err := k.start(ctx, cmd, b, nil)
-	if err != nil {
-		return err
-	}
-	got, err := k.wait(ctx, r)
-	if err != nil || reply == nil {
-		return err
-	}
-	return k.decode(got, reply)
-}
-
-// decode decodes what the server sent. Bytes that are not of this protocol end the connection.
-func (k *conn) decode(b []byte, into protocol.Body) error {
-	if err := protocol.Unmarshal(b, into); err != nil {
-		lost := &lostError{err}
-		k.fail(lost)
-		return lost
-	}
-	return nil
-}
-
-// fits refuses a body that the server would close the connection for.
-func (k *conn) fits(body []byte) error {
-	if len(body) > int(k.welcome.MaxBody) {
-		return protocol.Errorf(protocol.CodeTooLarge, "the body has %d bytes, the limit is %d", len(body), k.welcome.MaxBody)
-	}
-	return nil
-}
-
-// settle gives a reply, or an error, to the request that it answers. Late and unknown ones are ignored.
-func (k *conn) settle(f protocol.Frame, err error) {
-	k.mu.Lock()
-	r := k.pending[f.RequestID]
-	if r == nil || err == nil && f.Command != r.cmd.Reply() {
-		k.mu.Unlock()
-		return
-	}
-	k.silent = 0
-	if err == nil && r.onReply != nil {
-		k.mu.Unlock() // this goroutine alone takes requests off pending, except fail
-		r.onReply(f.Body)
-		k.mu.Lock()
-	}
-	_, here := k.pending[f.RequestID]
-	delete(k.pending, f.RequestID)
-	last := k.retiring && len(k.pending) == 0
-	k.mu.Unlock()
-	if here {
-		r.result <- result{body: bytes.Clone(f.Body), err: err}
-		<-k.slots
-	}
-	if last {
-		k.fail(errRetired)
-	}
 }
 
 // post sends a frame that has no reply, or one that nobody waits for. It is dropped, and false, when too much waits already.
@@ -315,44 +175,4 @@ func (k *conn) flush(out []byte) error {
 	_, err := k.nc.Write(out)
 	k.sent.Store(int64(time.Since(k.born)))
 	return err
-}
-
-// heartbeat sends PING when nothing was sent, or nothing was heard, for the interval of WELCOME, and ends the connection when
-// nothing comes back.
-func (k *conn) heartbeat() {
-	interval := time.Duration(k.welcome.HeartbeatS) * time.Second
-	for {
-		due := time.Duration(min(k.sent.Load(), k.heard.Load())) + interval - time.Since(k.born)
-		if due <= 0 {
-			if !k.ping() {
-				return
-			}
-			continue
-		}
-		select {
-		case <-time.After(due):
-		case <-k.done:
-			return
-		}
-	}
-}
-
-// ping is false when the connection ended.
-func (k *conn) ping() bool {
-	select {
-	case <-k.life: // of before
-	default:
-	}
-	k.post(protocol.CmdPing, pingID, nil)
-	select {
-	case <-k.life:
-		// Until the PING is written too, so that it is not sent again at once.
-		k.sent.Store(int64(time.Since(k.born)))
-		return true
-	case <-time.After(k.timeout):
-		k.fail(errDead)
-		return false
-	case <-k.done:
-		return false
-	}
 }

@@ -1,8 +1,8 @@
 package client
 
 import (
-	"bytes"
 	"context"
+	"errors"
 
 	"github.com/parley-im/parley/protocol"
 )
@@ -59,7 +59,9 @@ func (c *Client) handOn(w work) error {
 func (c *Client) handMessages(w work) error {
 	for _, h := range w.held {
 		if err := c.handMessage(&h.m); err != nil {
-			c.savePosition(w.cv, false) // the handler's error is the one to report
+			if e := c.savePosition(w.cv, false); e != nil {
+				err = errors.Join(err, e)
+			}
 			return err
 		}
 		if !c.inbox.taken(w.cv, h) {
@@ -110,11 +112,16 @@ func unshown(contentType uint16) bool {
 
 // handOwnState takes a record of the user's own stream. Others cannot write there; what does not decode is not of this version.
 func (c *Client) handOwnState(m *protocol.Message) error {
-	var s protocol.OwnState
-	if m.ConversationID != protocol.UserStream(c.UserID()) || protocol.Unmarshal(m.Content, &s) != nil || c.opts.OnOwnState == nil {
+	s, ok := ownState(m)
+	if !ok || m.ConversationID != protocol.UserStream(c.UserID()) || c.opts.OnOwnState == nil {
 		return nil
 	}
 	return c.handler(nil, func(ctx context.Context) error { return c.opts.OnOwnState(ctx, s) })
+}
+
+func ownState(m *protocol.Message) (s protocol.OwnState, ok bool) {
+	err := protocol.Unmarshal(m.Content, &s)
+	return s, err == nil
 }
 
 func (c *Client) handChange(m protocol.Message) error {
@@ -163,151 +170,4 @@ func (c *Client) savePosition(cv *conversation, all bool) error {
 		return &storeError{err}
 	}
 	return nil
-}
-
-// nextWork waits for something to hand on; false when the client stops. A conversation is handed on by one call after the other:
-// delivered puts it in the queue again.
-func (b *inbox) nextWork() (w work, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !b.closed {
-		switch {
-		case len(b.stale) > 0:
-			w.stale, b.stale = b.stale, nil
-			return w, true
-		case len(b.notes) > 0 && (b.noteNext || len(b.ready) == 0):
-			w.note, b.notes[0] = b.notes[0], nil
-			b.notes = b.notes[1:]
-			b.noteNext = false
-			return w, true
-		case len(b.ready) > 0:
-			cv := b.ready[0]
-			b.ready = b.ready[1:]
-			b.noteNext = true
-			return b.take(cv), true
-		}
-		b.work.Wait()
-	}
-	return w, false
-}
-
-// take takes out what follows the cursor.
-func (b *inbox) take(cv *conversation) work {
-	w := work{cv: cv, changes: cv.changes}
-	for h := cv.held[cv.cursor+1]; h != nil && len(w.held) < batch; h = cv.held[cv.cursor+1] {
-		delete(cv.held, cv.cursor+1)
-		w.held = append(w.held, h)
-		if h.end > h.m.Seq {
-			b.advance(cv, h.end)
-		}
-		cv.cursor = max(cv.cursor, h.end)
-	}
-	if b.fetchable(cv) { // the next page comes while the app takes this one
-		b.schedule(cv)
-	}
-	return w
-}
-
-// taken notes that the app took one message. It is false when a reset came meanwhile: what follows means nothing any more.
-func (b *inbox) taken(cv *conversation, h *held) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range h.acks {
-		p.taken()
-	}
-	if cv.gone {
-		return false
-	}
-	cv.saved = max(cv.saved, h.end)
-	b.account(h, -h.size)
-	return true
-}
-
-// changesTaken notes that the app took the page of changes.
-func (b *inbox) changesTaken(cv *conversation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv.changeSeq = max(cv.changeSeq, cv.changesNext)
-	cv.changes = nil
-}
-
-// delivered ends the turn of a conversation. ok is false when a reset dropped it. Without all the client is about to stop, and the
-// conversation gets no further turn.
-func (b *inbox) delivered(cv *conversation, all bool) (p Position, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if cv.gone {
-		return p, false
-	}
-	if all {
-		cv.queued = false
-		p = cv.position()
-		b.schedule(cv)
-		return p, true
-	}
-	return cv.position(), true
-}
-
-// position is what State is to know. Without a turn that is going on, or about to, the app has everything up to the cursor.
-func (cv *conversation) position() Position {
-	if !cv.queued {
-		cv.saved = cv.cursor
-	}
-	return Position{
-		ConversationID: cv.id, Seq: cv.saved, KnownSeq: cv.target, ChangeSeq: cv.changeSeq, KnownChangeSeq: cv.changeTarget,
-	}
-}
-
-// event takes an event of the server. What must not be lost is in SYNC.
-func (c *Client) event(e *protocol.Event) {
-	switch e.Type {
-	case protocol.EventResync:
-		c.resync(e)
-		return
-	case protocol.EventMessageChanged:
-		c.inbox.changeKnown(e.ConversationID, e.ChangeSeq)
-	default:
-		if e.Type == 0 || e.Type > protocol.EventResync {
-			return
-		}
-	}
-	e.Data = bytes.Clone(e.Data)
-	if c.opts.OnEvent != nil && !c.inbox.note(e) {
-		c.count.eventsDropped.Add(1)
-		c.sync.request(jitter(maxLostEvent))
-	}
-}
-
-func (c *Client) signal(s *protocol.Signal) {
-	s.Data = bytes.Clone(s.Data)
-	if c.opts.OnSignal != nil && !c.inbox.note(s) {
-		c.count.signalsDropped.Add(1)
-	}
-}
-
-// note queues an event or a signal for the app; false when there is no room.
-func (b *inbox) note(n any) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.notes) >= b.maxNotes {
-		return false
-	}
-	b.notes = append(b.notes, n)
-	b.work.Signal()
-	return true
-}
-
-// changeKnown notes that a conversation's changes go up to seq; 0: further than is known.
-func (b *inbox) changeKnown(id string, seq uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv := b.convs[id]
-	if cv == nil || !cv.known {
-		return
-	}
-	if seq == 0 {
-		seq = cv.changeTarget + 1
-	}
-	cv.changeTarget = max(cv.changeTarget, seq)
-	b.schedule(cv)
 }

@@ -64,6 +64,9 @@ func (c *Client) flight(k *conn, l *lane) (acked bool, err error) {
 		if len(flying) == 0 {
 			return acked, err
 		}
+		if err == nil && len(flying) < c.opts.Pipeline && !k.waitOr(c.ctx, flying[0].r, l.more) {
+			continue // there is room for what was queued meanwhile
+		}
 		first := flying[0]
 		flying = flying[1:]
 		if e := c.land(k, first.it, first.r); e == nil {

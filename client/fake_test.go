@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -335,7 +336,7 @@ func (p *peer) answerSync(fr protocol.Frame) {
 			list = append(list, cv)
 		}
 	}
-	slices.SortFunc(list, func(a, b *fakeConversation) int { return bytes.Compare([]byte(a.id), []byte(b.id)) })
+	slices.SortFunc(list, func(a, b *fakeConversation) int { return strings.Compare(a.id, b.id) })
 	reply := protocol.SyncReply{}
 	end := min(offset+int(s.Limit), len(list))
 	for _, cv := range list[min(offset, end):end] {

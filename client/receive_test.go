@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -344,7 +345,7 @@ func TestHandlerError(t *testing.T) {
 		}
 		c, r := connect(t, f, app)
 		<-c.Done()
-		if err := c.Close(); err != errExpected {
+		if err := c.Close(); !errors.Is(err, errExpected) {
 			t.Errorf("Close returned %v", err)
 		}
 		r.wantSeqs(t, bob, 1, 5)

@@ -226,7 +226,7 @@ func TestInFlight(t *testing.T) {
 				}
 			}
 		}
-		for done := 0; done < 50; done++ {
+		for done := range 50 {
 			synctest.Wait()
 			f.locked(func() {
 				want := min(3, 50-done)
@@ -296,6 +296,34 @@ func TestPipeline(t *testing.T) {
 			if text != fmt.Sprint(i) {
 				t.Fatalf("%q at %d", text, i)
 			}
+		}
+	})
+}
+
+// What is queued while the pipeline waits for acks goes out at once, as far as there is room.
+func TestPipelineTakesUpWhatComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.onSend(func(int, *peer, protocol.Frame) bool { return true }) // never acked
+		c, _ := connect(t, f, func(o *Options) { o.Pipeline = 3 })
+		defer stop(t, f, c)
+		ready(t, c)
+		for i, want := range []int{1, 2, 3, 3, 3} {
+			if _, err := c.Queue(t.Context(), Text(User("bob"), fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if n := len(f.sent(protocol.CmdSend)); n != want {
+				t.Errorf("%d in flight after %d were queued, want %d", n, i+1, want)
+			}
+		}
+		time.Sleep(c.opts.ReplyTimeout - time.Millisecond)
+		if f.connections() != 1 || c.Stats().Repeated != 0 {
+			t.Error("an ack was late before its time")
+		}
+		rest(time.Minute)
+		if c.Stats().Repeated == 0 {
+			t.Error("nothing was repeated though no ack came")
 		}
 	})
 }

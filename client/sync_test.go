@@ -538,7 +538,7 @@ func TestListHandlerError(t *testing.T) {
 			o.OnList = func(context.Context, ListPage) error { return errExpected }
 		})
 		<-c.Done()
-		if c.Err() != errExpected {
+		if !errors.Is(c.Err(), errExpected) {
 			t.Errorf("Err is %v", c.Err())
 		}
 		stop(t, f, c)

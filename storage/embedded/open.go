@@ -44,6 +44,8 @@ type Options struct {
 	// Fatal is called when a write failed in a way after which it is not known what the disk holds. It should end the process: the store
 	// cannot be used any more. nil: it is logged, and the process ends with status 1. Any goroutine may call it.
 	Fatal func(error)
+
+	tune func(*pebble.Options) // for tests
 }
 
 // Store implements storage.Buckets and storage.Directory in a folder. All methods are safe from any goroutine.

@@ -51,20 +51,37 @@ func (s *Store) Read(ctx context.Context, conversation string, from, to uint64, 
 		return storage.ErrInvalidSeq
 	}
 	return s.read(ctx, conversation, func(r *runs) error {
-		at, next := from, r.newer
 		if newestFirst {
-			at, next = to, r.older
+			return r.down(ctx, from, to, yield)
 		}
-		for ok := r.seek(at, newestFirst); ok && r.head.first <= to && r.head.last() >= from; ok = next() {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if more := r.slots(max(from, r.head.first), min(to, r.head.last()), newestFirst, yield); !more {
-				return r.err
-			}
-		}
-		return r.err
+		return r.up(ctx, from, to, yield)
 	})
+}
+
+// up yields what there is of [from, to], ascending.
+func (r *runs) up(ctx context.Context, from, to uint64, yield func(*storage.Slot) bool) error {
+	for ok := r.seek(from, false); ok && r.head.first <= to && r.head.last() >= from; ok = r.newer() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !r.slots(max(from, r.head.first), min(to, r.head.last()), false, yield) || r.head.last() >= to {
+			break
+		}
+	}
+	return r.err
+}
+
+// down yields what there is of [from, to], descending.
+func (r *runs) down(ctx context.Context, from, to uint64, yield func(*storage.Slot) bool) error {
+	for ok := r.seek(to, true); ok && r.head.last() >= from; ok = r.older() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !r.slots(max(from, r.head.first), min(to, r.head.last()), true, yield) || r.head.first <= from {
+			break
+		}
+	}
+	return r.err
 }
 
 // read runs f on the durable runs of a conversation.

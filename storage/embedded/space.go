@@ -18,6 +18,7 @@ import (
 //  2. When a write finds the disk full all the same (others write to it too), a file that was held for that is given back, and the write
 //     is done again.
 //  3. When that is gone or was not enough, the write waits until there is space.
+//  4. A compaction that finds the disk full fails instead, which gives back what it took, and the next one waits until writes are taken again.
 //
 // When there is space again, writes go on, and the ballast is made anew.
 type space struct {
@@ -26,9 +27,10 @@ type space struct {
 	ballast string // the file
 	size    int64  // of the ballast
 
-	full atomic.Bool  // writes are refused
-	left atomic.Int64 // what may be written before free space is looked at again
-	free atomic.Int64 // when it was last looked at; -1: not known
+	full  atomic.Bool  // writes are refused
+	tight atomic.Bool  // a compaction found the disk full since full was set
+	left  atomic.Int64 // what may be written before free space is looked at again
+	free  atomic.Int64 // when it was last looked at; -1: not known
 
 	mu      sync.Mutex // guards the ballast
 	held    bool       // it is there
@@ -41,7 +43,7 @@ type space struct {
 const (
 	spaceInterval = time.Second
 	spaceFactor   = 4               // bytes on the disk for a byte in a batch, at most: log, table, and the same again while tables are merged
-	spaceRetry    = time.Second / 5 // while a write waits for space
+	spaceRetry    = time.Second / 5 // while a write or a compaction waits for space
 )
 
 func (sp *space) init(s *Store) {
@@ -53,23 +55,6 @@ func (sp *space) init(s *Store) {
 	sp.held = err == nil
 	sp.look()
 }
-
-// pebbleFS is the file system for Pebble: one on which a write does not fail for lack of space. Removing files needs no space, so it
-// never waits for any.
-func (sp *space) pebbleFS() vfs.FS {
-	return removeFS{FS: vfs.OnDiskFull(sp.files, sp.onFull), below: sp.files}
-}
-
-type removeFS struct {
-	vfs.FS
-	below vfs.FS
-}
-
-// Remove implements vfs.FS.
-func (f removeFS) Remove(name string) error { return f.below.Remove(name) }
-
-// Unwrap implements vfs.FS.
-func (f removeFS) Unwrap() vfs.FS { return f.FS }
 
 // watch starts the goroutine that looks at free space.
 func (sp *space) watch() {
@@ -129,6 +114,9 @@ func (sp *space) look() {
 	sp.free.Store(free)
 	sp.left.Store(max(free-sp.s.o.ReserveBytes, 0) / spaceFactor)
 	full := free < sp.s.o.ReserveBytes
+	if !full {
+		sp.tight.Store(false)
+	}
 	if was := sp.full.Swap(full); was == full {
 		return
 	}

@@ -3,6 +3,7 @@ package embedded_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -26,9 +27,14 @@ func open(tb testing.TB, o embedded.Options) *embedded.Store {
 	return s
 }
 
-// inMemory is for the suites, onDisk for the benchmarks.
+// inMemory and onSlowDisk are for the suites, onDisk for the benchmarks.
 func inMemory(tb testing.TB) storagetest.Backend {
 	s := open(tb, embedded.Options{Dir: "data", FS: vfs.NewMem()})
+	return storagetest.Backend{Buckets: s, Directory: s}
+}
+
+func onSlowDisk(tb testing.TB) storagetest.Backend {
+	s := open(tb, embedded.Options{Dir: "data", FS: storagetest.Slow{FS: vfs.NewMem(), Sync: time.Millisecond}})
 	return storagetest.Backend{Buckets: s, Directory: s}
 }
 
@@ -37,11 +43,13 @@ func onDisk(tb testing.TB) storagetest.Backend {
 	return storagetest.Backend{Buckets: s, Directory: s}
 }
 
-func TestBuckets(t *testing.T) { storagetest.TestBuckets(t, inMemory) }
+func TestBuckets(t *testing.T)         { storagetest.TestBuckets(t, inMemory) }
+func TestBucketsSlowDisk(t *testing.T) { storagetest.TestBuckets(t, onSlowDisk) }
 
 var _ storage.Buckets = (*embedded.Store)(nil)
 
-func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, inMemory) }
+func TestDirectory(t *testing.T)         { storagetest.TestDirectory(t, inMemory) }
+func TestDirectorySlowDisk(t *testing.T) { storagetest.TestDirectory(t, onSlowDisk) }
 
 func TestRoutes(t *testing.T) {
 	storagetest.TestRoutes(t, func(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) })

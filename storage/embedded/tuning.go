@@ -2,12 +2,13 @@ package embedded
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// pebbleOptions are Pebble's, as they were measured to be right for this load: many small keys, values that are written once and not
-// compressible, and little deletion.
+// pebbleOptions are Pebble's, as they were measured to be right for this load (BenchmarkAppend, for long enough that compactions have their
+// say): many small keys, values that are written once and do not compress, and little deletion.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS:                 s.space.pebbleFS(),
@@ -17,17 +18,26 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		Logger:             pebbleLog{s},
 		EventListener:      s.events(),
 
+		// The first memtable is small and each is twice the one before, so an idle server does not hold all of it.
 		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       1000, // a burst makes reads slower, it does not stop writes
-		LBaseMaxBytes:               64 << 20,
-		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 2 },
-		MaxOpenFiles:                1000,
+		// A compaction of more tables at once is less work for each. A burst makes reads slower for a while; it does not stop writes.
+		L0CompactionThreshold:      8,
+		L0StopWritesThreshold:      1000,
+		LBaseMaxBytes:              64 << 20,
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 2 },
+		MaxOpenFiles:               1000,
 	}
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	// Messages go to files of their own when a memtable is flushed, and compactions move their keys alone, until those of a table
+	// point to too many files. At a depth of 10 the messages were written anew so often that an append took twice the CPU.
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
-		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 100, MaxBlobReferenceDepth: 10, TargetGarbageRatio: 1}
+		return pebble.ValueSeparationPolicy{
+			Enabled: true, MinimumSize: 100, MaxBlobReferenceDepth: 50, TargetGarbageRatio: 0.3, RewriteMinimumAge: 15 * time.Minute,
+		}
+	}
+	if s.o.tune != nil {
+		s.o.tune(o)
 	}
 	return o
 }

@@ -369,7 +369,7 @@ func testNeverAhead(t *testing.T, b Backend) {
 	appendRuns(t, b.Buckets, k.Run(r, 1))
 	var looking sync.WaitGroup
 	done := make(chan struct{})
-	for range 3 {
+	for range 2 {
 		looking.Go(func() {
 			for !isClosed(done) && !t.Failed() {
 				got, err := b.Directory.Entries(context.Background(), "bob", []string{k.ID})
@@ -383,7 +383,7 @@ func testNeverAhead(t *testing.T, b Backend) {
 			}
 		})
 	}
-	for range 100 {
+	for range 40 {
 		appendRuns(t, b.Buckets, k.Run(r, 1+r.IntN(2)))
 		for side, user := range k.Members {
 			raise(t, b.Directory, user, k.ID, k.Tail(), k.Slots[k.Tail()-1].Counts[1-side])

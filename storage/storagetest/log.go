@@ -328,16 +328,24 @@ func testCloseInBetween(t *testing.T, l storage.Log) {
 		all.Go(func() {
 			id := fmt.Sprint("g:", a)
 			var taken []*storage.Record
+			ready := sync.OnceFunc(started.Done)
+			defer ready()
 			for i := 0; ; i++ {
 				if i == 50 {
-					started.Done()
+					ready()
 				}
 				err := l.Append(record(id, i, 10))
+				if errors.Is(err, storage.ErrFull) {
+					runtime.Gosched()
+					i--
+					continue
+				}
 				if errors.Is(err, storage.ErrClosed) {
 					break
 				}
 				if err != nil {
 					t.Error(err)
+					return
 				}
 				taken = append(taken, record(id, i, 0))
 			}

@@ -299,6 +299,12 @@ func TestEpoch(t *testing.T) {
 		if got := f.stored(User("carol").Conversation(me)); !slices.Equal(got, []string{"kept"}) {
 			t.Errorf("stored %v", got)
 		}
+		for _, s := range f.sent(protocol.CmdSync) {
+			var q protocol.Sync
+			if s.peer.decode(s.Frame, &q); s.peer.n == 1 && q.Token != "" {
+				t.Errorf("SYNC in the new epoch has the old one's token %q", q.Token)
+			}
+		}
 		saved, _ := state.Load(t.Context())
 		if saved.Session.Epoch != "e2" || saved.Session.Token == "" || saved.Session.User != me {
 			t.Errorf("the state has %+v", saved.Session)

@@ -134,13 +134,6 @@ func (f *flight) flying(key []byte) (old flyingRow, ok bool) {
 	return old, ok
 }
 
-// inFlight is how many conversations and rows are in flight.
-func (f *flight) inFlight() int {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return len(f.tails) + len(f.rows)
-}
-
 // tailsKept is how many conversations' tails are remembered, at about 150 bytes each.
 const tailsKept = 1 << 16
 

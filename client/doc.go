@@ -3,8 +3,8 @@
 //
 // # What runs
 //
-// A Client has one goroutine that connects and connects again, one that calls the app's handlers, one that asks for the
-// list of conversations (SYNC), a few that fetch what is missing (PULL, CHANGES), one for each target that has messages
+// A Client has one goroutine that connects and connects again, one that hands messages to the app, one that asks for the
+// list of conversations (SYNC) and hands on that, a few that fetch what is missing (PULL, CHANGES), one for each target that has messages
 // to send, and three for each connection (read, write, heartbeat). All of them end before Close returns.
 //
 // # Receiving

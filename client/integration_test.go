@@ -45,7 +45,7 @@ func (s *server) start() {
 	s.must(err)
 	s.store, err = embedded.Open(embedded.Options{Dir: "data", FS: s.fs, CacheBytes: 8 << 20, ReserveBytes: 1 << 20})
 	s.must(err)
-	s.gateway, err = conn.New(conn.Options{Listen: s.addr, Verifier: verifier, Loops: 1, MaxConns: 100})
+	s.gateway, err = conn.New(conn.Options{Listen: s.addr, Verifier: verifier, Loops: 1, MaxConns: 100, DrainWindow: 300 * time.Millisecond})
 	s.must(err)
 	s.logic, err = logic.New(logic.Options{
 		Log: s.store.NewLog(), Buckets: s.store, Directory: s.store, Routes: embedded.NewRoutes(8), Gateway: s.gateway,

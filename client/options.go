@@ -17,7 +17,8 @@ import (
 // other field is a default that works.
 //
 // The handlers OnMessage, OnChange, OnOwnState, OnStale, OnList, OnEvent and OnSignal are called one at a time, never two at once,
-// with a context that ends when the client stops. They may call the client's methods (Send too), except Close. A nil handler
+// with a context that ends when the client stops. They may call the client's methods (Send too), except Close and Ready, which
+// wait for them. A nil handler
 // counts as one that does nothing. When a handler returns an error, the client stops with that error, and what the
 // handler was given comes again after the next start.
 type Options struct {

@@ -47,7 +47,9 @@ type load struct {
 }
 
 func newLoad(conversations, runs, perRun int) *load {
-	l := &load{runs: runs, perRun: perRun, tails: make([]uint64, conversations), random: make([]byte, 16<<20), list: make([]*protocol.Message, perRun)}
+	l := &load{
+		runs: runs, perRun: perRun, tails: make([]uint64, conversations), random: make([]byte, 16<<20), list: make([]*protocol.Message, perRun),
+	}
 	_, _ = rand.Read(l.random)
 	for i := range conversations {
 		a, b := fmt.Sprintf("user-%08d", 2*i), fmt.Sprintf("user-%08d", 2*i+1)

@@ -16,9 +16,10 @@ import (
 )
 
 // TestPowerCuts runs random histories: appends of random runs to random conversations, several in flight, while marks are raised, devices
-// signed out, and all of it read; then the power is cut, at any moment, the first start included. What survives is held against the model, and the
-// history goes on from there.
+// signed out, and all of it read; then the power is cut, at any moment, the first start included. What survives is held against the model,
+// and the history goes on from there.
 func TestPowerCuts(t *testing.T) {
+	t.Parallel()
 	histories := 300
 	if raceDetector || testing.Short() { // which makes it ten times slower
 		histories = 40
@@ -116,7 +117,8 @@ func (h *history) live() {
 	}
 	var others sync.WaitGroup
 	h.ticks = make(chan struct{}, 8)
-	for i, work := range []func(*rand.Rand){h.readSomething, h.readSomething, h.raiseSomething, h.signOutSomething, h.readSignOut, func(*rand.Rand) { h.follow() }} {
+	follow := func(*rand.Rand) { h.follow() }
+	for i, work := range []func(*rand.Rand){h.readSomething, h.readSomething, h.raiseSomething, h.signOutSomething, h.readSignOut, follow} {
 		r := h.random(uint64(10*len(h.talks[0].Ends) + i))
 		others.Go(func() {
 			for range h.ticks {

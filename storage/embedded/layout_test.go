@@ -45,7 +45,9 @@ func TestLayoutRoundTrip(t *testing.T) {
 		{first: math.MaxUint64, count: 1, stamp: math.MaxUint64, logTimeMS: math.MaxInt64, activeMS: math.MaxInt64},
 		{first: 100, count: 4096, stamp: 7, logTimeMS: 5, activeMS: 99, before: storage.Counts{math.MaxUint64, 3}, after: storage.Counts{2, 3}},
 	} {
-		run := &storage.Run{First: h.first, Messages: make([]*protocol.Message, h.count), LogTimeMS: h.logTimeMS, ActiveMS: h.activeMS, Before: h.before, After: h.after}
+		run := &storage.Run{
+			First: h.first, Messages: make([]*protocol.Message, h.count), LogTimeMS: h.logTimeMS, ActiveMS: h.activeMS, Before: h.before, After: h.after,
+		}
 		b := appendHead(nil, run, h.stamp)
 		if got, ok := parseHead(b); !ok || got != h || len(b) > maxHead {
 			t.Errorf("%+v became %+v (%t) in %d bytes", h, got, ok, len(b))

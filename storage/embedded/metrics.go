@@ -37,12 +37,15 @@ func newMetrics(s *Store) *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "parley_log_refused_total", Help: "Records that the log did not take.",
 		}, []string{"reason"}),
-		queued: prometheus.NewGauge(prometheus.GaugeOpts{Name: "parley_log_queued_bytes", Help: "Bytes in the log's queues when one was last drained."}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "parley_log_queued_bytes", Help: "Bytes in a queue of the log when one was last drained.",
+		}),
 	}
-	m.all = []prometheus.Collector{m.messages, m.batchBytes, m.stale, m.commit, m.stalls, m.background, m.corrupt, m.diskFull, m.refused, m.queued,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_storage_free_bytes", Help: "Free space on the data folder's disk; -1 when it is not known."},
-			func() float64 { return float64(s.space.free.Load()) }),
-		&pebbleMetrics{s: s},
+	free := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "parley_storage_free_bytes", Help: "Free space on the data folder's disk; -1 when it is not known.",
+	}, func() float64 { return float64(s.space.free.Load()) })
+	m.all = []prometheus.Collector{
+		m.messages, m.batchBytes, m.stale, m.commit, m.stalls, m.background, m.corrupt, m.diskFull, m.refused, m.queued, free, &pebbleMetrics{s: s},
 	}
 	return m
 }

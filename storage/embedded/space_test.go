@@ -114,6 +114,7 @@ func (d *fullDisk) takes() bool {
 
 // TestDiskFull: below the reserve nothing is written, everything can be read; when there is space again, writes go on.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	d := newFullDisk(t, 32*unit, false)
 	d.waitFor("the ballast is there", d.held)
 	log := d.store.NewLog()
@@ -160,6 +161,7 @@ func TestDiskFull(t *testing.T) {
 // TestDiskFilledByOthers: the space goes from one moment to the next, while writes are on their way. They are made good with the ballast, or
 // wait for space; none is lost, and the process lives.
 func TestDiskFilledByOthers(t *testing.T) {
+	t.Parallel()
 	d := newFullDisk(t, 64*unit, false)
 	for round := range 4 {
 		d.disk.SetLimit(d.disk.Used() + 64*unit)
@@ -243,6 +245,7 @@ func TestCloseOnFullDisk(t *testing.T) {
 
 // TestOpenOnFullDisk: a server that is started on a full disk serves reads.
 func TestOpenOnFullDisk(t *testing.T) {
+	t.Parallel()
 	d := newFullDisk(t, 32*unit, false)
 	d.waitFor("the ballast is there", d.held)
 	d.fill()
@@ -261,6 +264,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 // TestCompactionOnFullDisk: a compaction that finds the disk full gives back what it took, has writes refused, and the next one waits for
 // space, so that it does not run in circles.
 func TestCompactionOnFullDisk(t *testing.T) {
+	t.Parallel()
 	d := newFullDisk(t, 1<<30, true)
 	for range 20 {
 		if err := d.append(); err != nil {

@@ -43,28 +43,40 @@ func onDisk(tb testing.TB) storagetest.Backend {
 	return storagetest.Backend{Buckets: s, Directory: s}
 }
 
-func TestBuckets(t *testing.T)         { storagetest.TestBuckets(t, inMemory) }
-func TestBucketsSlowDisk(t *testing.T) { storagetest.TestBuckets(t, onSlowDisk) }
+func TestBuckets(t *testing.T) { storagetest.TestBuckets(t, inMemory) }
+
+func TestBucketsSlowDisk(t *testing.T) {
+	t.Parallel()
+	storagetest.TestBuckets(t, onSlowDisk)
+}
 
 var _ storage.Buckets = (*embedded.Store)(nil)
 
-func TestDirectory(t *testing.T)         { storagetest.TestDirectory(t, inMemory) }
-func TestDirectorySlowDisk(t *testing.T) { storagetest.TestDirectory(t, onSlowDisk) }
+func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, inMemory) }
 
-func TestRoutes(t *testing.T) {
-	storagetest.TestRoutes(t, func(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) })
+func TestDirectorySlowDisk(t *testing.T) {
+	t.Parallel()
+	storagetest.TestDirectory(t, onSlowDisk)
+}
+
+func routes(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) }
+
+func TestRoutes(t *testing.T) { storagetest.TestRoutes(t, routes) }
+
+// log is a maker of logs with so many partitions.
+func log(partitions int) func(tb testing.TB, queueBytes int64) storage.Log {
+	return func(tb testing.TB, queueBytes int64) storage.Log {
+		return open(tb, embedded.Options{Dir: "data", FS: vfs.NewMem(), Partitions: partitions, QueueBytes: queueBytes}).NewLog()
+	}
 }
 
 func TestLog(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
-		t.Run(fmt.Sprint("partitions=", partitions), func(t *testing.T) {
-			storagetest.TestLog(t, func(tb testing.TB, queueBytes int64) storage.Log {
-				o := embedded.Options{Dir: "data", FS: vfs.NewMem(), Partitions: partitions}
-				if queueBytes > 0 {
-					o.QueueBytes = queueBytes
-				}
-				return open(tb, o).NewLog()
-			})
-		})
+		t.Run(fmt.Sprint("partitions=", partitions), func(t *testing.T) { storagetest.TestLog(t, log(partitions)) })
 	}
 }
+
+func BenchmarkBuckets(b *testing.B)   { storagetest.BenchmarkBuckets(b, onDisk) }
+func BenchmarkDirectory(b *testing.B) { storagetest.BenchmarkDirectory(b, onDisk) }
+func BenchmarkRoutes(b *testing.B)    { storagetest.BenchmarkRoutes(b, routes) }
+func BenchmarkLog(b *testing.B)       { storagetest.BenchmarkLog(b, log(2)) }

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"math"
 	"sync"
 
@@ -140,6 +141,7 @@ const tailsKept = 1 << 16
 // tails remembers where conversations stand, so that Append need not look at the disk. Forgetting one costs a look, nothing more. It
 // has two generations: when the young one is half of the bound, the old one is dropped. Store.order guards it.
 type tails struct {
+	kept       int // the bound; 0: tailsKept
 	young, old map[string]*tail
 }
 
@@ -155,7 +157,7 @@ func (c *tails) get(conversation string) *tail {
 }
 
 func (c *tails) put(t *tail) {
-	if len(c.young) >= tailsKept/2 {
+	if len(c.young) >= cmp.Or(c.kept, tailsKept)/2 {
 		c.old, c.young = c.young, nil
 	}
 	if c.young == nil {

@@ -196,6 +196,7 @@ func TestClosed(t *testing.T) {
 // TestForgottenInFlight: a conversation whose tail is no longer in memory while its runs are in flight.
 func TestForgottenInFlight(t *testing.T) {
 	s := mustOpen(t, Options{Dir: "data", FS: vfs.NewMem()})
+	s.tails.kept = 64
 	k, r := storagetest.Direct("alice", "bob"), rand.New(rand.NewPCG(1, 1))
 	appendAndWait(t, s, k.Run(r, 3))
 	var commits []storage.Commit
@@ -217,9 +218,9 @@ func TestForgottenInFlight(t *testing.T) {
 		commits = append(commits, c)
 	}
 	start(k.Run(r, 2))
-	for n := 0; n < 2*tailsKept; { // others, until it is forgotten for sure
+	for n := 0; n < 2*s.tails.kept; { // others, until it is forgotten for sure
 		var runs []*storage.Run
-		for range 4096 {
+		for range 40 {
 			other := storagetest.Direct("other", fmt.Sprint(n))
 			runs = append(runs, other.Run(r, 1))
 			n++

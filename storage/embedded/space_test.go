@@ -16,7 +16,7 @@ import (
 	"github.com/parley-im/parley/storage/storagetest"
 )
 
-const unit = 64 << 10 // disks are small here, so that they are soon full
+const unit = 256 << 10 // disks are small here, so that they are soon full
 
 // fullDisk is a store on a disk that gets full, and what was stored in it.
 type fullDisk struct {

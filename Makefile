@@ -1,4 +1,5 @@
-# Everything here needs Go only; race needs a C compiler too. `make` alone prints what there is.
+# `make` alone prints what there is. All of it needs Go; race needs a C compiler too; the tests talk to a server that .ci/services starts,
+# which needs Python 3.10 and, the first time, a network. PARLEY_TEST_MONGO set to the address of a server of yours does in its place.
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -X main.version=$(VERSION)
@@ -7,19 +8,28 @@ BENCH    ?= chat
 ARGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race fuzz lint bench cover clean
+.PHONY: help build test test-quick race cover services services-down fuzz lint bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the server and the load harness into bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-test: ## all tests
-	go test ./...
+test: ## all tests, with the servers that they need
+	.ci/services run go test ./...
+
+test-quick: ## the tests that need nothing but Go
+	PARLEY_TEST_QUICK=1 go test ./...
 
 race: ## all tests under the race detector
-	go test -race ./...
+	.ci/services run go test -race ./...
+
+services: ## start the servers that tests need, and leave them running: .services/env has their addresses
+	@.ci/services up
+
+services-down: ## stop them
+	@.ci/services down
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) .ci/fuzz
@@ -32,7 +42,7 @@ bench: build ## a load run against a server of its own: BENCH=chat|connect ARGS=
 
 cover: ## tests with coverage; the report is bin/cover.html
 	@mkdir -p bin
-	go test -coverpkg=./... -coverprofile=bin/cover.out ./...
+	.ci/services run go test -coverpkg=./... -coverprofile=bin/cover.out ./...
 	go tool cover -html=bin/cover.out -o bin/cover.html
 	@go tool cover -func=bin/cover.out | tail -1
 

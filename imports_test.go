@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,7 @@ var mayImport = map[string][]string{
 	"storage":             {"protocol"},
 	"storage/storagetest": {"storage", "protocol"},
 	"storage/*":           {"storage", "protocol"},
+	"storage/mongo/*":     {}, // mongotest, wiretest: of MongoDB they know the protocol, of us nothing
 	"conn":                {"protocol"},
 	"logic":               {"protocol", "storage"},
 	"link":                {"protocol"},
@@ -35,9 +37,13 @@ var mayImport = map[string][]string{
 	"cmd/*":               {"*"},
 }
 
+// onlyForTests are packages that no program contains: only tests, and each other, may import them.
+var onlyForTests = []string{"storage/storagetest", "storage/mongo/mongotest", "storage/mongo/wiretest"}
+
 // testsMayAlsoImport is what the tests of a package (its _test.go files) need beyond that. The rule is that a test may stand on what is
 // real below the thing that it tests, never on what is above it:
-//   - a backend, and logic, run the suite that defines a correct one, and the one that needs nothing installed;
+//   - a backend, and logic, run the suite that defines a correct one, and the one that needs nothing installed; that on MongoDB a server, and
+//     what makes it fail;
 //   - conn is knocked at by a real client, with a logic tier of the test's own behind it: the two tiers do not know each other;
 //   - client and bench are end-to-end, against a whole server in the test's process;
 //   - the tests at the root of the module see everything, those of protocol nothing.
@@ -45,6 +51,8 @@ var testsMayAlsoImport = map[string][]string{
 	"storage":             {"storage/embedded", "storage/storagetest"},
 	"storage/storagetest": {"storage/embedded"},
 	"storage/*":           {"storage/storagetest", "storage/embedded"},
+	"storage/mongo":       {"storage/storagetest", "storage/embedded", "storage/mongo/mongotest", "storage/mongo/wiretest"},
+	"storage/mongo/*":     {"storage/mongo/mongotest"},
 	"logic":               {"storage/storagetest", "storage/embedded"},
 	"conn":                {"client"},
 	"client":              {"conn", "logic", "storage", "storage/embedded"},
@@ -132,7 +140,8 @@ func check(name string, p goPackage) (complaints []string) {
 			if path != module && !strings.HasPrefix(path, module+"/") {
 				continue
 			}
-			if !covers(allowed, ours(path)) {
+			stray := what == "" && !slices.Contains(onlyForTests, name) && slices.Contains(onlyForTests, ours(path))
+			if stray || !covers(allowed, ours(path)) {
 				complaints = append(complaints, name+what+" must not import "+ours(path))
 			}
 		}
@@ -193,12 +202,20 @@ func TestImportRules(t *testing.T) {
 		{"storage/embedded", goPackage{Imports: imports("storage", "protocol")}, 0},
 		{"storage/embedded", goPackage{Imports: imports("storage/storagetest")}, 1},
 		{"storage/embedded", goPackage{TestImports: imports("storage/storagetest")}, 0},
+		{"storage/mongo", goPackage{Imports: imports("storage", "protocol")}, 0},
+		{"storage/mongo", goPackage{Imports: imports("storage/mongo/mongotest")}, 1},
+		{"storage/mongo", goPackage{Imports: imports("storage/embedded")}, 1},
+		{"storage/mongo", goPackage{TestImports: imports("storage/storagetest", "storage/mongo/mongotest", "storage/mongo/wiretest")}, 0},
+		{"storage/mongo/wiretest", goPackage{Imports: imports("storage")}, 1},
+		{"storage/mongo/wiretest", goPackage{TestImports: imports("storage/mongo/mongotest")}, 0},
 		{"storage/kafka", goPackage{Imports: imports("storage/embedded")}, 1},
 		{"storage/redis/lease", goPackage{Imports: imports("logic")}, 1},
 		{"storage/storagetest", goPackage{Imports: imports("storage/embedded")}, 1},
 		{"bench", goPackage{Imports: imports("client", "protocol")}, 0},
 		{"bench", goPackage{Imports: imports("conn")}, 1},
 		{"cmd/parley", goPackage{Imports: imports("conn", "logic", "storage/embedded", "client")}, 0},
+		{"cmd/parley", goPackage{Imports: imports("storage/mongo", "storage/mongo/wiretest", "storage/storagetest")}, 2},
+		{"cmd/parley", goPackage{TestImports: imports("storage/mongo/mongotest")}, 0},
 		{"", goPackage{XTestImports: imports("conn", "client")}, 0},
 		{"", goPackage{Imports: imports("conn")}, 1},
 		{"internal/new", goPackage{}, 1},

@@ -48,9 +48,9 @@ func checkDecoder(t testing.TB, fresh func() Body, data []byte) bool {
 }
 
 // heldBound is the most that a decoded value may hold on to. A list of structs can be large next to its input, one byte for each
-// element, but has at most MaxSeqs of them; strings and numbers in lists take 16 bytes for each of the input.
+// element, but has at most MaxSeqs of them (with MaxReactions in each); strings and numbers in lists take 16 bytes for each of the input.
 func heldBound(input int) int {
-	perElement := int(reflect.TypeFor[Message]().Size() + reflect.TypeFor[Conversation]().Size())
+	perElement := int(reflect.TypeFor[Message]().Size() + reflect.TypeFor[Conversation]().Size() + MaxReactions*reflect.TypeFor[Reaction]().Size())
 	return 17*input + 2*perElement*min(input, MaxSeqs)
 }
 
@@ -171,8 +171,8 @@ var limits = map[string]int{
 	"Hello.token": HandshakeMaxBody, "token": 1024, "cursor": 1024, "next_cursor": 1024,
 	"device_id": MaxDeviceID, "sdk": 1024, "session_id": 1024, "epoch": 1024, "message": 1024, "op": 1024,
 	"client_msg_id": MaxClientMsgID, "server_msg_id": 1024, "conversation_id": maxConversationID, "conversation_ids": maxConversationID,
-	"target": MaxIDLen, "sender": MaxIDLen, "user": MaxIDLen, "user_id": MaxIDLen, "user_ids": MaxIDLen, "mentions": MaxIDLen,
-	"draft": MaxDraft, "title": 1024, "avatar": 1024, "nickname": 1024, "reaction": 1024,
+	"target": MaxIDLen, "sender": MaxIDLen, "user": MaxIDLen, "user_id": MaxIDLen, "user_ids": MaxIDLen, "mentions": MaxIDLen, "users": MaxIDLen,
+	"draft": MaxDraft, "title": 1024, "avatar": 1024, "nickname": 1024, "reaction": MaxReactionLen,
 	"content": maxBin, "data": maxBin, "extra": maxBin,
 }
 
@@ -180,6 +180,7 @@ var limits = map[string]int{
 var lengths = map[string]int{
 	"messages": MaxSeqs, "conversations": MaxSeqs, "seqs": MaxSeqs, "ReadersReply.user_ids": MaxSeqs,
 	"user_ids": MaxArray, "mentions": MaxArray, "conversation_ids": MaxArray, "events": MaxArray, "states": MaxArray, "profiles": MaxArray,
+	"reactions": MaxReactions, "users": MaxReactors,
 }
 
 func bound(table map[string]int, typ, name string) (int, bool) {

@@ -490,7 +490,7 @@ func (m *React) decode(r *reader) {
 	end := r.open("REACT")
 	m.ConversationID = r.str("conversation_id", maxConversationID)
 	m.Seq = r.u64("seq")
-	m.Reaction = r.str("reaction", maxText)
+	m.Reaction = r.str("reaction", MaxReactionLen)
 	m.On = r.bool("on")
 	r.close(end)
 }

@@ -14,6 +14,12 @@ func cutSample(r *rand.Rand, seq uint64) Message {
 		Content: make([]byte, r.IntN(70_000)), SendTimeMS: int64(r.Uint64N(MaxInt)), Flags: r.Uint32(), Run: 1,
 		IsRead: r.IntN(2) == 0, Status: Status(r.IntN(4)), ChangeSeq: r.Uint64N(MaxInt),
 	}
+	if r.IntN(2) == 0 {
+		m.EditMS = int64(r.Uint64N(MaxInt))
+	}
+	for range r.IntN(3) {
+		m.Reactions = append(m.Reactions, Reaction{Reaction: "+1", Count: r.Uint32(), Mine: true, Users: names(r.IntN(20))})
+	}
 	for range r.IntN(20) {
 		m.Mentions = append(m.Mentions, strings.Repeat("u", r.IntN(64)))
 	}
@@ -55,6 +61,7 @@ func TestCutMessage(t *testing.T) {
 // TestCutMessageLater: a message of a later version has more fields, of any type; they belong to it.
 func TestCutMessageLater(t *testing.T) {
 	m := cutSample(rand.New(rand.NewPCG(3, 4)), 7)
+	m.EditMS, m.Reactions = 0, nil
 	b := AppendBody(nil, &m)
 	later := append([]byte{0xdc, 0, 22}, b[1:]...) // array16 of 15 + 7
 	later = append(later, 0xcb, 1, 2, 3, 4, 5, 6, 7, 8)

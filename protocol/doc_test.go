@@ -149,7 +149,7 @@ func TestDocumentHasEveryStruct(t *testing.T) {
 			}
 		}
 	}
-	for _, body := range []Body{&ReadData{}, &PresenceData{}, &ResyncData{}, &OwnState{}} {
+	for _, body := range []Body{&ReadData{}, &PresenceData{}, &ResyncData{}, &OwnState{}, &DeletedData{}} {
 		if want := "`[" + signature(typeOf(body)) + "]`"; !strings.Contains(prose(t), want) {
 			t.Errorf("docs/protocol.md does not have %s", want)
 		}

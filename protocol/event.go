@@ -7,7 +7,7 @@ type EventType uint8
 const (
 	EventMessageChanged EventType = 1 // revoked, edited, reacted to
 	EventRead           EventType = 2 // up to Seq by User; for one's own, Data is a ReadData
-	EventDeleted        EventType = 3 // for this user
+	EventDeleted        EventType = 3 // for this user; Seq is the highest, Data is a DeletedData
 	EventCleared        EventType = 4 // up to Seq
 	EventSetting        EventType = 5
 	EventGroup          EventType = 6
@@ -122,30 +122,5 @@ func (m *PresenceData) decode(r *reader) {
 	end := r.open("presence data")
 	m.Online = r.bool("online")
 	m.LastSeenMS = r.i64("last_seen_ms")
-	r.close(end)
-}
-
-// OwnState is the content of a message of type ContentOwnState, in a user's own stream: what the user's other devices must learn.
-type OwnState struct {
-	Op             string
-	ConversationID string
-	Seqs           []uint64
-	UpToSeq        uint64
-}
-
-func (m *OwnState) encode(w *writer) {
-	w.array(4)
-	w.str(m.Op)
-	w.str(m.ConversationID)
-	w.uints(m.Seqs)
-	w.uint(m.UpToSeq)
-}
-
-func (m *OwnState) decode(r *reader) {
-	end := r.open("own state")
-	m.Op = r.str("op", maxText)
-	m.ConversationID = r.str("conversation_id", maxConversationID)
-	m.Seqs = r.uints("seqs", MaxSeqs)
-	m.UpToSeq = r.u64("up_to_seq")
 	r.close(end)
 }

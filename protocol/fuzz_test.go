@@ -124,8 +124,9 @@ func checkAnswer(t *testing.T, b []byte, maxBody, cut int, frame Frame, n int, e
 
 // FuzzCutMessage: what is cut off without decoding is what a decoder takes for the same message, and never more than there is.
 func FuzzCutMessage(f *testing.F) {
-	m, full := textMessage(), fullMessage()
+	m, full, changed := textMessage(), fullMessage(), changedMessage()
 	f.Add(AppendBody(nil, &m))
+	f.Add(AppendBody(AppendBody(nil, &changed), &m))
 	f.Add(AppendBody(AppendBody(nil, &full), &m))
 	for _, b := range goldenBodies(f) {
 		f.Add(b)

@@ -10,6 +10,12 @@ const (
 	MaxSeqs = 200
 	// MaxDeviceID is the longest device_id in bytes.
 	MaxDeviceID = 128
+	// MaxReactionLen is the longest reaction in bytes.
+	MaxReactionLen = 32
+	// MaxReactions is how many kinds of reactions a message has at most.
+	MaxReactions = 16
+	// MaxReactors is how many users a message names who reacted, over all kinds. Of the others there is the count.
+	MaxReactors = 64
 	// MaxDraft is the longest draft in bytes.
 	MaxDraft = 4096
 

@@ -136,10 +136,32 @@ type Message struct {
 	Mentions       []string
 	ChangeSeq      uint64
 	Run            uint32 // how many seqs a gone or hidden entry stands for
+	EditMS         int64  // when its content was last changed; 0: never
+	Reactions      []Reaction
+}
+
+// Reaction is one kind of reaction to a message.
+type Reaction struct {
+	Reaction string
+	Count    uint32
+	Mine     bool     // the viewer reacted so
+	Users    []string // some of those who did
+}
+
+// messageFields is how many fields a message has, messageFields-2 when it was neither edited nor reacted to: the last two are then left
+// out, as nearly always.
+const messageFields = 17
+
+func (m *Message) fields() int {
+	if m.EditMS == 0 && len(m.Reactions) == 0 {
+		return messageFields - 2
+	}
+	return messageFields
 }
 
 func (m *Message) encode(w *writer) {
-	w.array(15)
+	n := m.fields()
+	w.array(n)
 	w.str(m.ConversationID)
 	w.uint(m.Seq)
 	w.str(m.ServerMsgID)
@@ -155,6 +177,46 @@ func (m *Message) encode(w *writer) {
 	w.strs(m.Mentions)
 	w.uint(m.ChangeSeq)
 	w.uint(uint64(m.Run))
+	if n < messageFields {
+		return
+	}
+	w.int(m.EditMS)
+	w.array(len(m.Reactions))
+	for i := range m.Reactions {
+		m.Reactions[i].encode(w)
+	}
+}
+
+func (v *Reaction) encode(w *writer) {
+	w.array(4)
+	w.str(v.Reaction)
+	w.uint(uint64(v.Count))
+	w.bool(v.Mine)
+	w.strs(v.Users)
+}
+
+func (v *Reaction) decode(r *reader) {
+	end := r.open("reaction")
+	v.Reaction = r.str("reaction", MaxReactionLen)
+	v.Count = r.u32("count")
+	v.Mine = r.bool("mine")
+	v.Users = r.strs("users", MaxReactors, MaxIDLen)
+	r.close(end)
+}
+
+func decodeReactions(r *reader) []Reaction {
+	n, end := r.list("reactions", MaxReactions)
+	var list []Reaction
+	for r.err == nil && r.left > 0 {
+		if list == nil {
+			list = make([]Reaction, 0, n)
+		}
+		var v Reaction
+		v.decode(r)
+		list = append(list, v)
+	}
+	r.close(end)
+	return list
 }
 
 func (m *Message) decode(r *reader) {
@@ -174,6 +236,8 @@ func (m *Message) decode(r *reader) {
 	m.Mentions = r.strs("mentions", MaxArray, MaxIDLen)
 	m.ChangeSeq = r.u64("change_seq")
 	m.Run = r.u32("run")
+	m.EditMS = r.i64("edit_ms")
+	m.Reactions = decodeReactions(r)
 	r.close(end)
 }
 

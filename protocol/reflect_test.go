@@ -53,18 +53,32 @@ func snake(name string) string {
 
 var bytesType = reflect.TypeFor[[]byte]()
 
-// wire is the value as the plain library writes and reads it: a struct is an array.
-func wire(v reflect.Value) any {
+// fieldsOf is how many fields of a struct are there: all, but of a Message that was neither edited nor reacted to all but the last two.
+func fieldsOf(v reflect.Value) int {
+	n := v.NumField()
+	if v.Type() == reflect.TypeFor[Message]() && v.FieldByName("EditMS").IsZero() && v.FieldByName("Reactions").Len() == 0 {
+		return n - 2
+	}
+	return n
+}
+
+// wire is the value as the plain library reads it, with every field: a struct is an array.
+func wire(v reflect.Value) any { return values(v, reflect.Value.NumField) }
+
+// encoded is the value as an encoder writes it.
+func encoded(v reflect.Value) any { return values(v, fieldsOf) }
+
+func values(v reflect.Value, fields func(reflect.Value) int) any {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
 			return nil
 		}
-		return wire(v.Elem())
+		return values(v.Elem(), fields)
 	case reflect.Struct:
-		list := make([]any, v.NumField())
+		list := make([]any, fields(v))
 		for i := range list {
-			list[i] = wire(v.Field(i))
+			list[i] = values(v.Field(i), fields)
 		}
 		return list
 	case reflect.Slice:
@@ -73,7 +87,7 @@ func wire(v reflect.Value) any {
 		}
 		list := make([]any, v.Len())
 		for i := range list {
-			list[i] = wire(v.Index(i))
+			list[i] = values(v.Index(i), fields)
 		}
 		return list
 	case reflect.String:
@@ -116,7 +130,7 @@ func toJSON(b *bytes.Buffer, v reflect.Value) {
 		toJSON(b, v.Elem())
 	case reflect.Struct:
 		b.WriteByte('{')
-		for i := range v.NumField() {
+		for i := range fieldsOf(v) {
 			if i > 0 {
 				b.WriteString(", ")
 			}
@@ -166,10 +180,10 @@ func fromJSON(raw json.RawMessage, v reflect.Value) error {
 		if err := json.Unmarshal(raw, &fields); err != nil {
 			return err
 		}
-		if len(fields) != v.NumField() {
+		if len(fields) != fieldsOf(v) && len(fields) != v.NumField() { // v is zero
 			return fmt.Errorf("%s has %d fields, want %d", v.Type(), len(fields), v.NumField())
 		}
-		for i := range v.NumField() {
+		for i := range len(fields) {
 			name := snake(v.Type().Field(i).Name)
 			if err := fromJSON(fields[name], v.Field(i)); err != nil {
 				return fmt.Errorf("%s: %w", name, err)

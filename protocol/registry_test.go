@@ -79,6 +79,8 @@ var parts = []command{
 	{0, "PresenceData", func() Body { return &PresenceData{} }},
 	{0, "ResyncData", func() Body { return &ResyncData{} }},
 	{0, "OwnState", func() Body { return &OwnState{} }},
+	{0, "Reaction", func() Body { return &Reaction{} }},
+	{0, "DeletedData", func() Body { return &DeletedData{} }},
 }
 
 func allBodies() []command { return append(slices.Clone(commands), parts...) }

@@ -44,6 +44,24 @@ func fullMessage() Message {
 	}
 }
 
+// changedMessage was edited and reacted to.
+func changedMessage() Message {
+	m := textMessage()
+	m.Content, m.ChangeSeq, m.EditMS = []byte("hello, you"), 11, sentMS+60_000
+	m.Reactions = []Reaction{{Reaction: "👍", Count: 2, Mine: true, Users: []string{"bob", "alice"}}, {Reaction: "heart", Count: 1, Users: []string{"bob"}}}
+	return m
+}
+
+// mostReactions has as many kinds and users as a message can have.
+func mostReactions() []Reaction {
+	list := make([]Reaction, MaxReactions)
+	for i := range list {
+		list[i] = Reaction{Reaction: strings.Repeat(string(rune('a'+i)), MaxReactionLen), Count: maxUint32, Mine: i%2 == 0}
+	}
+	list[0].Users = names(MaxReactors)
+	return list
+}
+
 func fullConversation() Conversation {
 	m := textMessage()
 	return Conversation{
@@ -100,11 +118,20 @@ var sources = map[string][]source{
 		{name: "send ack", cmd: CmdSendAck, id: 7, body: &SendAck{ClientMsgID: clientID, ServerMsgID: serverID, ConversationID: aliceBob, SendTimeMS: sentMS, Seq: 42}},
 		{name: "send ack without a seq", note: "durable, number not known yet", cmd: CmdSendAck, id: 7, body: &SendAck{ClientMsgID: clientID, ServerMsgID: serverID, ConversationID: aliceBob, SendTimeMS: sentMS}},
 		{name: "push", cmd: CmdPush, id: 501, body: &Push{Messages: []Message{textMessage()}}},
-		{name: "push states", note: "revoked, gone (3 seqs), hidden, and one with every field set", cmd: CmdPush, id: 502, body: &Push{Messages: []Message{
+		{name: "push states", note: "revoked, gone (3 seqs), hidden, and one with every field set but the last two", cmd: CmdPush, id: 502, body: &Push{Messages: []Message{
 			{ConversationID: aliceBob, Seq: 43, ServerMsgID: serverID, ClientMsgID: "2", Sender: "bob", ContentType: 1, SendTimeMS: sentMS, Status: StatusRevoked, Revoke: &Revoke{User: "bob", Role: RoleSender, TimeMS: sentMS + 5}, ChangeSeq: 1},
 			{ConversationID: aliceBob, Seq: 44, Status: StatusGone, Run: 3},
 			{ConversationID: aliceBob, Seq: 47, Status: StatusHidden, Run: 1},
 			fullMessage(),
+		}}},
+		{name: "push edited and reacted to", note: "the last two fields are there when either is set", cmd: CmdPush, id: 504, body: &Push{Messages: []Message{
+			changedMessage(),
+			{ConversationID: aliceBob, Seq: 2, ServerMsgID: serverID, ClientMsgID: "3", Sender: "bob", ContentType: 1, Content: []byte("edited"), SendTimeMS: sentMS, ChangeSeq: 12, EditMS: sentMS + 1},
+			{ConversationID: aliceBob, Seq: 3, ServerMsgID: serverID, ClientMsgID: "4", Sender: "bob", ContentType: 1, Content: []byte("most"), SendTimeMS: sentMS, ChangeSeq: 13, Reactions: mostReactions()},
+		}}},
+		{name: "push own state", note: "of one's own stream: an SDK applies it and never shows it", cmd: CmdPush, id: 505, body: &Push{Messages: []Message{
+			{ConversationID: "u:alice", Seq: 5, ServerMsgID: serverID, ClientMsgID: clientID, Sender: "alice", ContentType: ContentOwnState,
+				Content: AppendBody(nil, &OwnState{Op: OwnDelete, ConversationID: aliceBob, Seqs: []uint64{41, 42}}), SendTimeMS: sentMS},
 		}}},
 		{name: "push none", cmd: CmdPush, id: 503, body: &Push{}},
 		{name: "push ack", cmd: CmdPushAck, id: 501, body: &Empty{}},
@@ -116,6 +143,7 @@ var sources = map[string][]source{
 		{name: "read by the other side", cmd: CmdEvent, body: events(Event{Type: EventRead, ConversationID: aliceBob, Seq: 42, User: "bob", TimeMS: sentMS})},
 		{name: "read on another device of one's own", note: "data: [unread 3]", cmd: CmdEvent, body: events(Event{Type: EventRead, ConversationID: aliceBob, Seq: 39, User: "alice", TimeMS: sentMS, Data: AppendBody(nil, &ReadData{Unread: 3})})},
 		{name: "deleted", cmd: CmdEvent, body: events(Event{Type: EventDeleted, ConversationID: aliceBob, User: "alice", TimeMS: sentMS})},
+		{name: "deleted two", note: "data: [seqs [41, 42]]; seq is the highest", cmd: CmdEvent, body: events(Event{Type: EventDeleted, ConversationID: aliceBob, Seq: 42, User: "alice", TimeMS: sentMS, Data: AppendBody(nil, &DeletedData{Seqs: []uint64{41, 42}})})},
 		{name: "cleared", cmd: CmdEvent, body: events(Event{Type: EventCleared, ConversationID: aliceBob, Seq: 42, User: "alice", TimeMS: sentMS})},
 		{name: "setting", cmd: CmdEvent, body: events(Event{Type: EventSetting, ConversationID: aliceBob, User: "alice", TimeMS: sentMS})},
 		{name: "group changed", cmd: CmdEvent, body: events(Event{Type: EventGroup, ConversationID: "g:team-7", TimeMS: sentMS})},
@@ -136,6 +164,7 @@ var sources = map[string][]source{
 		{name: "pull reply nothing", cmd: CmdPull.Reply(), id: 24, body: &PullReply{MinSeq: 1}},
 		{name: "changes", cmd: CmdChanges, id: 25, body: &Changes{ConversationID: aliceBob, Since: 7, Limit: 100}},
 		{name: "changes reply", cmd: CmdChanges.Reply(), id: 25, body: &ChangesReply{Messages: []Message{fullMessage()}, Next: 8, More: true}},
+		{name: "changes reply edited and reacted to", cmd: CmdChanges.Reply(), id: 25, body: &ChangesReply{Messages: []Message{changedMessage()}, Next: 11}},
 		{name: "changes reply reset", cmd: CmdChanges.Reply(), id: 25, body: &ChangesReply{Next: MaxInt, Reset: true}},
 		{name: "read", cmd: CmdRead, id: 30, body: &Position{ConversationID: aliceBob, Seq: 42}},
 		{name: "read reply", cmd: CmdRead.Reply(), id: 30, body: &ReadReply{Seq: 42, Unread: 1}},
@@ -158,6 +187,7 @@ var sources = map[string][]source{
 		{name: "unread", cmd: CmdUnread, id: 38, body: &Empty{}},
 		{name: "unread reply", cmd: CmdUnread.Reply(), id: 38, body: &UnreadReply{Total: 300, Conversations: 2}},
 		{name: "react", cmd: CmdReact, id: 39, body: &React{ConversationID: aliceBob, Seq: 42, Reaction: "👍", On: true}},
+		{name: "react no more", cmd: CmdReact, id: 39, body: &React{ConversationID: aliceBob, Seq: 42, Reaction: strings.Repeat("x", MaxReactionLen)}},
 		{name: "react reply", cmd: CmdReact.Reply(), id: 39, body: &ChangeReply{ChangeSeq: 10}},
 		{name: "remove conversation", cmd: CmdRemove, id: 40, body: &RemoveConversation{ConversationID: aliceBob}},
 		{name: "remove conversation reply", cmd: CmdRemove.Reply(), id: 40, body: &Empty{}},
@@ -208,8 +238,11 @@ var dataSources = []struct {
 	{"unread", "data of EVENT type 2 about one's own watermark", &ReadData{Unread: 3}},
 	{"presence", "data of EVENT type 7", &PresenceData{Online: true, LastSeenMS: sentMS}},
 	{"resync", "data of EVENT type 8", &ResyncData{MaxDelayMS: 5000}},
-	{"own state", "content of a message of type 1003", &OwnState{Op: "delete", ConversationID: aliceBob, Seqs: []uint64{41, 42}, UpToSeq: 0}},
+	{"own state", "content of a message of type 1003", &OwnState{Op: OwnDelete, ConversationID: aliceBob, Seqs: []uint64{41, 42}, UpToSeq: 0}},
+	{"own state of a clear", "content of a message of type 1003", &OwnState{Op: OwnClear, ConversationID: aliceBob, UpToSeq: 42}},
 	{"own state zero", "content of a message of type 1003", &OwnState{}},
+	{"deleted", "data of EVENT type 3", &DeletedData{Seqs: []uint64{41, 42}}},
+	{"deleted most", "data of EVENT type 3", &DeletedData{Seqs: numbers(MaxSeqs)}},
 }
 
 // lenientSources are what every decoder must take, beyond what encoders make.
@@ -230,9 +263,14 @@ func lenientSources(t testing.TB) []source {
 		{name: "extra elements", note: "of every type", cmd: CmdRead, id: 30, body: pos, raw: concat(
 			[]byte{0xdc, 0, 2 + 26}, enc(aliceBob)[1:], []byte{42}, everyType)},
 		{name: "extra elements in a nested array", cmd: CmdPush, id: 1, body: &Push{Messages: []Message{textMessage(), {Seq: 1}}},
-			raw: enc([]any{append(slices.Clone(m), "new", []any{1, nil}, nil), []any{nil, 1}}, "after")},
+			raw: enc([]any{append(slices.Clone(m), nil, nil, "new", []any{1, nil}, nil), []any{nil, 1}}, "after")},
 		{name: "extra elements in revoke", cmd: CmdPush, id: 1, body: &Push{Messages: []Message{{Revoke: &Revoke{User: "bob"}}}},
 			raw: enc([]any{[]any{nil, nil, nil, nil, nil, nil, nil, nil, nil, []any{"bob", 0, 0, "why"}}})},
+		{name: "reactions without a time of edit", note: "nil for any field", cmd: CmdPush, id: 1,
+			body: &Push{Messages: []Message{func() Message { m := textMessage(); m.Reactions = []Reaction{{Reaction: "+1"}, {}}; return m }()}},
+			raw:  enc([]any{append(slices.Clone(m), nil, []any{[]any{"+1", nil, nil, nil, "new"}, nil})})},
+		{name: "last fields that are zero", note: "an encoder leaves them out", cmd: CmdPush, id: 1, body: &Push{Messages: []Message{textMessage()}},
+			raw: enc([]any{append(slices.Clone(m), 0, []any{})})},
 		{name: "revoke as an empty array", note: "as nil", cmd: CmdPush, id: 1, body: &Push{Messages: []Message{{}}},
 			raw: enc([]any{[]any{nil, nil, nil, nil, nil, nil, nil, nil, nil, []any{}}})},
 		{name: "extra element 15 arrays deep", note: "16 with the array around it; deeper is refused", cmd: CmdRead, id: 30, body: pos, raw: concat([]byte{0x93}, enc(aliceBob)[1:], []byte{42}, deep)},
@@ -344,6 +382,9 @@ func invalidSources() []invalid {
 	body("flags of 2^32", "", CmdSend, []byte{0x96, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xcf, 0, 0, 0, 1, 0, 0, 0, 0}, CodeInvalidArgument)
 	body("client_msg_id of 65 bytes", "", CmdSend, concat([]byte{0x91, 0xd9, 65}, bytes.Repeat([]byte{'c'}, 65)), CodeInvalidArgument)
 	body("string that is not UTF-8", "", CmdSend, []byte{0x91, 0xa2, 0xc3, 0x28}, CodeInvalidArgument)
+	body("reaction of 33 bytes", "", CmdReact, concat([]byte{0x93}, conv, []byte{1, 0xd9, 33}, bytes.Repeat([]byte{'r'}, 33)), CodeInvalidArgument)
+	body("17 reactions", "", CmdPush, concat([]byte{0x91, 0x91, 0xdc, 0, 17}, bytes.Repeat([]byte{0xc0}, 16), []byte{0xdc, 0, 17}, bytes.Repeat([]byte{0xc0}, 17)), CodeInvalidArgument)
+	body("65 users of a reaction", "", CmdPush, concat([]byte{0x91, 0x91, 0xdc, 0, 17}, bytes.Repeat([]byte{0xc0}, 16), []byte{0x91, 0x94, 0xc0, 0xc0, 0xc0, 0xdc, 0, 65}, bytes.Repeat([]byte{0xc0}, 65)), CodeInvalidArgument)
 	body("201 seqs", "", CmdDelete, concat([]byte{0x92}, conv, []byte{0xdc, 0, 201}, bytes.Repeat([]byte{1}, 201)), CodeInvalidArgument)
 	body("101 user ids", "", CmdGetProfiles, concat([]byte{0x91, 0xdc, 0, 101}, bytes.Repeat([]byte{0xa1, 'u'}, 101)), CodeInvalidArgument)
 	return list

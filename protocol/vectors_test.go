@@ -198,7 +198,7 @@ func checkDecode(t *testing.T, b []byte, want Body) {
 // checkLibrary holds our bytes against the plain library: it decodes them to the same values, and encodes the values to the same bytes.
 func checkLibrary(t *testing.T, b []byte, want Body) {
 	t.Helper()
-	values := wire(reflect.ValueOf(want))
+	values := encoded(reflect.ValueOf(want))
 	var decoded []any
 	if err := msgpack.Unmarshal(b, &decoded); err != nil {
 		t.Fatal(err)

@@ -52,9 +52,11 @@ func parseCommand(m message) (*Command, error) {
 			return c, nil
 		}
 	}
-	values, err := body.Lookup(array).Array().Values()
+	list, _ := body.Lookup(array).ArrayOK()
+	values, err := list.Values()
 	for _, v := range values {
-		c.Statements = append(c.Statements, v.Document())
+		statement, _ := v.DocumentOK()
+		c.Statements = append(c.Statements, statement)
 	}
 	return c, err
 }

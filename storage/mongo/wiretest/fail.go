@@ -38,27 +38,32 @@ func codeName(code int32) string {
 
 // Fail answers the command with an error, and does not forward it.
 func Fail(code int32, labels ...string) Action {
-	return func(e *Exchange) { e.Answer(failure(code, labels)) }
+	return func(e *Exchange) { e.Answer(e.failure(code, labels)) }
 }
 
 // FailAfter forwards the command, waits until it was carried out, and answers with an error all the same.
 func FailAfter(code int32, labels ...string) Action {
 	return func(e *Exchange) {
 		if e.Forward() != nil {
-			e.Answer(failure(code, labels))
+			e.Answer(e.failure(code, labels))
 		}
 	}
 }
 
-func failure(code int32, labels []string) bson.D {
-	reply := bson.D{{Key: "ok", Value: 0.0}, {Key: "errmsg", Value: "injected: " + codeName(code)}, {Key: "code", Value: code},
-		{Key: "codeName", Value: codeName(code)}}
-	return withLabels(reply, labels)
+func (e *Exchange) failure(code int32, labels []string) bson.D {
+	return e.label(bson.D{{Key: "ok", Value: 0.0}, {Key: "errmsg", Value: "injected: " + codeName(code)}, {Key: "code", Value: code},
+		{Key: "codeName", Value: codeName(code)}}, labels)
 }
 
-func withLabels(reply bson.D, labels []string) bson.D {
+// label adds the labels, and the state of the server to which the error belongs: the one that the driver knows. Otherwise a driver that is
+// told of another primary would look for it, and wait up to ten seconds for the server, which knows nothing of it, to tell it more.
+func (e *Exchange) label(reply bson.D, labels []string) bson.D {
+	reply = slices.DeleteFunc(reply, func(e bson.E) bool { return e.Key == "errorLabels" || e.Key == "topologyVersion" })
 	if len(labels) > 0 {
 		reply = append(reply, bson.E{Key: "errorLabels", Value: labels})
+	}
+	if known := e.link.p.topology(); !known.IsZero() {
+		reply = append(reply, bson.E{Key: "topologyVersion", Value: known})
 	}
 	return reply
 }
@@ -72,7 +77,7 @@ func NoMajority(code int32, labels ...string) Action {
 			return
 		}
 		concern := bson.D{{Key: "code", Value: code}, {Key: "codeName", Value: codeName(code)}, {Key: "errmsg", Value: "injected: waiting for a majority"}}
-		e.Answer(withLabels(append(reply, bson.E{Key: "writeConcernError", Value: concern}), labels))
+		e.Answer(e.label(append(reply, bson.E{Key: "writeConcernError", Value: concern}), labels))
 	}
 }
 

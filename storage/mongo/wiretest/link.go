@@ -155,6 +155,9 @@ func (l *link) carryOut(request message) bool {
 func (l *link) deliver(c *Command, reply message) bool {
 	for {
 		l.p.countReply(c, len(reply))
+		if slices.Contains(handshakes, c.Name) {
+			l.p.learn(reply)
+		}
 		if _, err := l.driver.Write(reply); err != nil {
 			return false
 		}

@@ -40,7 +40,8 @@ type Proxy struct {
 	accepted int64
 	down     bool
 	counts   map[countKey]Count
-	faults   []error // of the proxy, or of what drivers sent
+	state    bson.RawValue // "topologyVersion" of the latest hello
+	faults   []error       // of the proxy, or of what drivers sent
 }
 
 // Start starts a proxy in front of the server at the URI; of a replica set, in front of its primary. It ends with the test, after
@@ -203,6 +204,25 @@ func (p *Proxy) admit(driver net.Conn) *link {
 	l := &link{p: p, number: p.accepted, driver: driver, requests: make(chan message), gone: make(chan struct{}), over: make(chan struct{})}
 	p.links[l] = struct{}{}
 	return l
+}
+
+// learn notes the state in which a server says, in a reply to hello, that it is.
+func (p *Proxy) learn(hello message) {
+	body, _, err := hello.document()
+	if err != nil {
+		return // the driver will say what it thinks of it
+	}
+	if state, err := body.LookupErr("topologyVersion"); err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.state = state
+	}
+}
+
+func (p *Proxy) topology() bson.RawValue {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
 }
 
 func (p *Proxy) nextID() int32 { return p.replies.Add(1) }

@@ -13,6 +13,7 @@ type MessageHead struct {
 	Sender      []byte
 	ContentType uint16
 	Flags       uint32
+	Status      Status
 }
 
 // CutMessage cuts the first message off b, which holds messages one after the other as AppendBody encodes them. message and rest
@@ -30,6 +31,8 @@ func CutMessage(b []byte) (head MessageHead, message, rest []byte, err error) {
 			head.Sender = s.bytes()
 		case 5:
 			head.ContentType = uint16(s.uint())
+		case 8:
+			head.Status = Status(s.uint())
 		case 11:
 			head.Flags = uint32(s.uint())
 		default:

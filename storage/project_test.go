@@ -16,6 +16,8 @@ func stored() protocol.Message {
 
 func TestProject(t *testing.T) {
 	revoke := &protocol.Revoke{User: "alice", Role: protocol.RoleSender, TimeMS: 2000}
+	edit := &Edit{ContentType: protocol.ContentQuote, Content: []byte("hello again"), TimeMS: 3000}
+	reactions := []Reaction{{Kind: "+1", Count: 70, Mine: true, Users: []string{"carol"}}}
 	nothing := func(status protocol.Status) protocol.Message {
 		return protocol.Message{ConversationID: "p:alice:bob", Seq: 7, Status: status, Run: 1}
 	}
@@ -40,15 +42,21 @@ func TestProject(t *testing.T) {
 		{"the reader is not told", Labels{}, Viewer{User: "bob", MinSeq: 1, PeerReadSeq: 100}, stored()},
 		{"at the lowest seq", Labels{}, Viewer{User: "bob", MinSeq: 7}, stored()},
 		{"below the lowest seq", Labels{}, Viewer{User: "bob", MinSeq: 8}, nothing(protocol.StatusHidden)},
-		{"deleted by the viewer", Labels{DelList: []string{"x", "bob"}}, Viewer{User: "bob", MinSeq: 1}, nothing(protocol.StatusHidden)},
-		{"deleted by another", Labels{DelList: []string{"x", "bobby"}}, Viewer{User: "bob", MinSeq: 1}, stored()},
+		{"deleted by the viewer", Labels{Hidden: true}, Viewer{User: "bob", MinSeq: 1}, nothing(protocol.StatusHidden)},
 		{"revoked", Labels{Revoke: revoke, ChangeSeq: 3}, Viewer{User: "bob", MinSeq: 1}, revoked},
 		{"revoked, for its sender, read", Labels{Revoke: revoke, ChangeSeq: 3}, Viewer{User: "alice", MinSeq: 1, PeerReadSeq: 9},
 			func() protocol.Message { m := revoked; m.IsRead = true; return m }()},
-		{"revoked and deleted", Labels{Revoke: revoke, DelList: []string{"bob"}}, Viewer{User: "bob", MinSeq: 1}, nothing(protocol.StatusHidden)},
+		{"revoked and deleted", Labels{Revoke: revoke, Hidden: true}, Viewer{User: "bob", MinSeq: 1}, nothing(protocol.StatusHidden)},
 		{"purged", Labels{Gone: true}, Viewer{User: "bob", MinSeq: 1}, nothing(protocol.StatusGone)},
-		{"purged, revoked, deleted, below the lowest", Labels{Gone: true, Revoke: revoke, DelList: []string{"bob"}, ChangeSeq: 3},
+		{"purged, revoked, deleted, below the lowest", Labels{Gone: true, Revoke: revoke, Hidden: true, ChangeSeq: 3},
 			Viewer{User: "bob", MinSeq: 9}, nothing(protocol.StatusGone)},
+		{"edited", Labels{Edit: edit, ChangeSeq: 4}, Viewer{User: "bob", MinSeq: 1}, changed(func(m *protocol.Message) {
+			m.ContentType, m.Content, m.EditMS, m.ChangeSeq = protocol.ContentQuote, edit.Content, 3000, 4
+		})},
+		{"reacted to", Labels{Reactions: reactions, ChangeSeq: 4}, Viewer{User: "bob", MinSeq: 1}, changed(func(m *protocol.Message) {
+			m.Reactions, m.ChangeSeq = []protocol.Reaction{{Reaction: "+1", Count: 70, Mine: true, Users: []string{"carol"}}}, 4
+		})},
+		{"revoked after an edit and a reaction", Labels{Revoke: revoke, Edit: edit, Reactions: reactions, ChangeSeq: 3}, Viewer{User: "bob", MinSeq: 1}, revoked},
 		{"changed otherwise", Labels{ChangeSeq: 5}, Viewer{User: "bob", MinSeq: 1}, changed(func(m *protocol.Message) { m.ChangeSeq = 5 })},
 	} {
 		m := stored()
@@ -63,11 +71,14 @@ func TestProject(t *testing.T) {
 
 // TestRevokedContentStays: no byte of a revoked message's content or mentions is in what is sent to anybody.
 func TestRevokedContentStays(t *testing.T) {
-	labels := Labels{Revoke: &protocol.Revoke{User: "alice", Role: protocol.RoleSender}}
+	labels := Labels{
+		Revoke: &protocol.Revoke{User: "alice", Role: protocol.RoleSender}, Edit: &Edit{ContentType: 1, Content: []byte("hello again")},
+		Reactions: []Reaction{{Kind: "+1", Count: 1}},
+	}
 	for _, user := range []string{"alice", "bob", ""} {
 		m := stored()
 		view := Project(&m, &labels, Viewer{User: user, MinSeq: 1})
-		if view.Content != nil || view.Mentions != nil || view.Status != protocol.StatusRevoked {
+		if view.Content != nil || view.Mentions != nil || view.Status != protocol.StatusRevoked || view.Reactions != nil || view.EditMS != 0 {
 			t.Errorf("%q sees %+v", user, view)
 		}
 	}

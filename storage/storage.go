@@ -10,14 +10,19 @@ import (
 type Origin struct {
 	Session   protocol.SessionID
 	RequestID uint32
+	Command   protocol.Command // 0: CmdSend
+	Reply     []byte           // the body of the reply once the record is durable, when it is not SEND_ACK or known only behind the log
 }
 
-// Record is an accepted message on its way to its place. Its Message has no Seq yet.
+// Record is an accepted message on its way to its place, or an accepted change of one that has its place. Its Message has no Seq yet.
 type Record struct {
 	Message   protocol.Message
 	ID        protocol.MessageID // Message.ServerMsgID before it was text
 	Origin    Origin
 	LogTimeMS int64 // set by the log; never falls within a partition
+
+	// Intent is set when the record is a change that everybody sees. Of Message only ConversationID and Sender are then set.
+	Intent *Intent
 }
 
 // Log puts records into a durable order. Records of one conversation lie in one partition, so it is also the order of each
@@ -77,7 +82,7 @@ type Run struct {
 	Err error
 }
 
-// Slot is a stored message and what is kept beside it.
+// Slot is a stored message and what is kept beside it. Of one that was purged the Message has nothing but ConversationID and Seq.
 type Slot struct {
 	Message   protocol.Message
 	LogTimeMS int64
@@ -111,9 +116,21 @@ type Buckets interface {
 	// calls; Wait of an earlier one returns first or at the same time. ErrFull and ErrClosed mean that nothing was stored. The store
 	// does not keep runs, or what they point to, after Wait.
 	Append(ctx context.Context, runs []*Run) (Commit, error)
-	// Read calls yield for each seq of [from, to] that is stored, ascending, or descending with newestFirst, until it
-	// returns false. from 0 or from > to is ErrInvalidSeq. The slot is the callee's to keep.
-	Read(ctx context.Context, conversation string, from, to uint64, newestFirst bool, yield func(*Slot) bool) error
+	// Read calls yield for each seq of the range that is stored, ascending, or descending with NewestFirst, until it
+	// returns false. From 0 or From > To is ErrInvalidSeq. The slot is the callee's to keep.
+	Read(ctx context.Context, r Range, yield func(*Slot) bool) error
+	// Slots is Read for a list of seqs, which may be in any order and lie anywhere: those that are stored come in the order of the
+	// list. A seq of 0 is ErrInvalidSeq, and then nothing was yielded.
+	Slots(ctx context.Context, conversation, viewer string, seqs []uint64, yield func(*Slot) bool) error
+}
+
+// Range is what a Read reads.
+type Range struct {
+	Conversation string
+	Viewer       string // for whom Labels.Hidden and Reaction.Mine are; "": for nobody
+	From, To     uint64
+	NewestFirst  bool
+	Expect       int // how many slots are likely wanted, to be fetched at once; 0: not known. No bound: yield decides
 }
 
 // View is a user's row of a conversation: what is theirs alone.
@@ -130,6 +147,7 @@ type Entry struct {
 	View
 	State       State
 	PeerReadSeq uint64 // direct: the other side's ReadSeq
+	ChangeSeq   uint64 // of the conversation: its latest change that everybody sees
 	Changed     Stamp  // the highest stamp of anything in the entry
 }
 
@@ -144,6 +162,9 @@ type Directory interface {
 	// RaiseRead raises the user's watermark to seq, where the other side's count is count. It never lowers it: raised tells
 	// whether it changed. view is the row as it is now. The row must exist.
 	RaiseRead(ctx context.Context, user, conversation string, seq, count uint64) (view View, raised bool, err error)
+	// ApplyOwn applies changes of users' own views, each as a whole or not at all. Applying one again changes nothing. One whose row does not
+	// exist is left out. When it returns nil, all are durable.
+	ApplyOwn(ctx context.Context, changes []*Own) error
 	// SignedOut tells whether the device was signed out and has not signed in since.
 	SignedOut(ctx context.Context, user, device string) (bool, error)
 	// SetSignedOut notes it, or forgets it.

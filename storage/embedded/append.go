@@ -19,7 +19,8 @@ type write struct {
 	stamp        storage.Stamp
 	older, newer *write // flight's list
 	runs         []flyingRun
-	rows         []flyingKey
+	keys         []flyingKey
+	purge        string // the conversation of which it purges
 	began        time.Time
 }
 
@@ -30,11 +31,11 @@ type flyingRun struct {
 	last   uint64
 }
 
-// flyingKey is a row of a write, and what there was before.
+// flyingKey is a key of a write other than a run's, and what there was before.
 type flyingKey struct {
-	key     string
-	old     storage.View
-	existed bool
+	key  string
+	old  []byte        // nil: nothing
+	note *storage.Note // see flyingValue
 }
 
 // Append implements storage.Buckets. All runs go into one batch; the fsync that makes it durable may be shared with other writes.
@@ -170,7 +171,7 @@ func (s *Store) compare(w *write, runs []*storage.Run) (messages int) {
 		messages += len(r.Messages)
 		if r.First == 1 {
 			for _, user := range r.Members {
-				w.rows = append(w.rows, flyingKey{key: string(rowKey(nil, r.Conversation, user))})
+				w.keys = append(w.keys, flyingKey{key: string(rowKey(nil, r.Conversation, user))})
 			}
 		}
 	}

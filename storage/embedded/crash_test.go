@@ -209,7 +209,7 @@ func (h *history) learn(note func()) {
 func (h *history) readSomething(r *rand.Rand) {
 	k := h.talks[r.IntN(len(h.talks))]
 	from, tail := uint64(1+r.IntN(20)), uint64(0)
-	err := h.store.Read(context.Background(), k.ID, from, 1<<40, r.IntN(2) == 0, func(s *storage.Slot) bool {
+	err := h.store.Read(context.Background(), storage.Range{Conversation: k.ID, From: from, To: 1 << 40, NewestFirst: r.IntN(2) == 0}, func(s *storage.Slot) bool {
 		if tail = max(tail, s.Message.Seq); tail > k.Tail() {
 			h.t.Errorf("%s: seq %d was never written", k.ID, tail)
 			return false

@@ -13,11 +13,12 @@ import (
 // what the iterator has is either known here, and left out, or durable.
 type flight struct {
 	mu     sync.RWMutex
-	last   storage.Stamp        // the highest that was given out
-	oldest *write               // of the list of writes in flight, in the order of their stamps
-	newest *write               //
-	tails  map[string]*tail     // conversations with runs in flight
-	rows   map[string]flyingRow // rows and sign-outs in flight, by key: at most one write of each
+	last   storage.Stamp    // the highest that was given out
+	oldest *write           // of the list of writes in flight, in the order of their stamps
+	newest *write           //
+	tails  map[string]*tail // conversations with runs in flight
+	values map[string]flyingValue
+	purges map[string]chan struct{} // conversations with a purge in flight; closed when it lands
 }
 
 // tail is where a conversation stands.
@@ -28,15 +29,16 @@ type tail struct {
 	writes       int    // owned by flight.mu: how many are in flight
 }
 
-// flyingRow is what there was before the write that is in flight.
-type flyingRow struct {
-	stamp   storage.Stamp
-	old     storage.View
-	existed bool
+// flyingValue is what there was before the write that is in flight, for everything but runs: rows, labels, sign-outs … At most one write of
+// a key is in flight.
+type flyingValue struct {
+	stamp storage.Stamp
+	old   []byte        // nil: nothing
+	note  *storage.Note // the note that the write of a latest change deletes
 }
 
 func (f *flight) init() {
-	f.tails, f.rows = make(map[string]*tail), make(map[string]flyingRow)
+	f.tails, f.values, f.purges = make(map[string]*tail), make(map[string]flyingValue), make(map[string]chan struct{})
 }
 
 // begin gives w its stamp and notes it. The holder of Store.order calls it, and applies w before anybody else begins.
@@ -58,8 +60,11 @@ func (f *flight) begin(w *write) {
 		}
 		r.tail.writes++
 	}
-	for _, r := range w.rows {
-		f.rows[r.key] = flyingRow{stamp: w.stamp, old: r.old, existed: r.existed}
+	for _, k := range w.keys {
+		f.values[k.key] = flyingValue{stamp: w.stamp, old: k.old, note: k.note}
+	}
+	if w.purge != "" {
+		f.purges[w.purge] = make(chan struct{})
 	}
 }
 
@@ -73,8 +78,12 @@ func (f *flight) land(w *write) {
 			delete(f.tails, r.tail.conversation)
 		}
 	}
-	for _, r := range w.rows {
-		delete(f.rows, r.key)
+	for _, k := range w.keys {
+		delete(f.values, k.key)
+	}
+	if w.purge != "" {
+		close(f.purges[w.purge])
+		delete(f.purges, w.purge)
 	}
 	if w.older == nil {
 		f.oldest = w.newer
@@ -116,23 +125,28 @@ func (f *flight) durable(conversation string) uint64 {
 	return math.MaxUint64
 }
 
-// row is what a reader may show of a row that its iterator has. The row that it had before is as old as the iterator, so a
-// row never runs ahead of the conversation in the same iterator.
-func (f *flight) row(key []byte, v storage.View) (storage.View, bool) {
+// before is what a reader shows in place of a value that its iterator has, which was written with the stamp, when that write is in flight; nil:
+// nothing. What it had before is as old as the iterator, so nothing runs ahead of the conversation in the same iterator.
+func (f *flight) before(key []byte, stamp storage.Stamp) (old []byte, flying bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if r, ok := f.rows[string(key)]; ok && r.stamp == v.Stamp {
-		return r.old, r.existed
-	}
-	return v, true
+	v, ok := f.values[string(key)]
+	return v.old, ok && v.stamp == stamp
 }
 
 // flying is what there was at the key before the write that is in flight.
-func (f *flight) flying(key []byte) (old flyingRow, ok bool) {
+func (f *flight) flying(key []byte) (old flyingValue, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	old, ok = f.rows[string(key)]
+	old, ok = f.values[string(key)]
 	return old, ok
+}
+
+// purge is closed when what is being purged of the conversation now is gone for good; nil when nothing is.
+func (f *flight) purge(conversation string) <-chan struct{} {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.purges[conversation]
 }
 
 // tailsKept is how many conversations' tails are remembered, at about 150 bytes each.

@@ -100,7 +100,7 @@ func TestDamage(t *testing.T) {
 	key := appendHead(appendKey(nil, talkSpace, "p:a:b", runMark), run, 1)
 	set(key, protocol.AppendBody(nil, m))
 	read := func(from uint64) error {
-		return s.Read(t.Context(), "p:a:b", from, 9, true, func(*storage.Slot) bool { return true })
+		return s.Read(t.Context(), storage.Range{Conversation: "p:a:b", From: from, To: 9, NewestFirst: true}, func(*storage.Slot) bool { return true })
 	}
 	if err := read(5); err != nil {
 		t.Fatal(err)

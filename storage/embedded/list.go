@@ -109,7 +109,7 @@ func (t *talks) entry(conversation string) (*storage.Entry, error) {
 	return &t.e, nil
 }
 
-// direct finds all of an entry with one seek: the two rows come first, then the newest run.
+// direct finds all of an entry with one seek: the two rows come first, then the latest change, then the newest run.
 func (t *talks) direct(conversation, a, b string) (found bool, err error) {
 	peer := a
 	if t.user == a {
@@ -118,11 +118,17 @@ func (t *talks) direct(conversation, a, b string) (found bool, err error) {
 	t.key = appendKey(t.key[:0], talkSpace, conversation, rowMark)
 	ok := t.it.SeekGE(t.key)
 	for ; ok && bytes.HasPrefix(t.it.Key(), t.key); ok = t.it.Next() {
+		who := t.it.Key()[len(t.key):]
+		if len(who) == 1 && who[0] == headEnd {
+			if err := t.change(); err != nil {
+				return false, err
+			}
+			continue
+		}
 		v, durable, err := t.row(conversation)
 		if err != nil {
 			return false, err
 		}
-		who := t.it.Key()[len(t.key):]
 		if durable && string(who) == t.user {
 			t.e.View, found = v, true
 			t.e.Changed = max(t.e.Changed, v.Stamp)
@@ -149,11 +155,35 @@ func (t *talks) member(conversation string) (found bool, err error) {
 		return false, err
 	}
 	t.e.View, t.e.Changed = v, v.Stamp
-	t.key = appendKey(t.key[:0], talkSpace, conversation, runMark)
-	if !t.it.SeekGE(t.key) {
+	t.key = headKey(t.key[:0], conversation)
+	ok := t.it.SeekGE(t.key)
+	if ok && bytes.Equal(t.it.Key(), t.key) {
+		if err := t.change(); err != nil {
+			return false, err
+		}
+		ok = t.it.Next()
+	}
+	if !ok {
 		return false, t.it.Error()
 	}
 	return true, t.state(conversation)
+}
+
+// change reads the latest change, which the iterator is at, as it is durable.
+func (t *talks) change() error {
+	value, err := t.it.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	stamp, seq, ok := parseChange(value)
+	if !ok {
+		return damaged("the latest change", t.it.Key())
+	}
+	if old, flying := t.flight.before(t.it.Key(), stamp); flying {
+		stamp, seq, _ = parseChange(old) // zeros when there was none
+	}
+	t.e.ChangeSeq, t.e.Changed = seq, max(t.e.Changed, stamp)
+	return nil
 }
 
 // row reads the row that the iterator is at, as it is durable.
@@ -166,8 +196,10 @@ func (t *talks) row(conversation string) (v storage.View, durable bool, err erro
 	if !ok {
 		return v, false, damaged("a row", t.it.Key())
 	}
-	v, durable = t.flight.row(t.it.Key(), v)
-	return v, durable, nil
+	if old, flying := t.flight.before(t.it.Key(), v.Stamp); flying {
+		v, ok = parseRow(old, conversation)
+	}
+	return v, ok, nil
 }
 
 // state reads where the conversation stands from the run that the iterator is at, the newest, or from one below it when that is not durable.

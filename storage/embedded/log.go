@@ -1,18 +1,40 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync"
+	"time"
 	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-im/parley/storage"
 )
 
+// LogOptions for OpenLog. All have useful zeros.
+type LogOptions struct {
+	// Partitions; 0: 1. Each is one goroutine's work.
+	Partitions int
+	// QueueBytes bounds the records that wait; 0: 64 MiB.
+	QueueBytes int64
+	// Writable is nil while the store that the messages go to takes writes; nil: always. It is asked for each record, so it must be quick, and
+	// from any goroutine.
+	Writable func() error
+	// Now is the clock of log times; nil: time.Now.
+	Now func() time.Time
+	// Registerer of the metrics; nil: none.
+	Registerer prometheus.Registerer
+}
+
 // Log implements storage.Log in line with its store: records wait in memory, and are durable when the store has the messages that
 // the consumer makes of them. So an accepted record is lost in a crash, and its sender, who was not acked, sends it again.
 type Log struct {
-	s     *Store
+	o     LogOptions
+	ready func() error // of the store, for Ready
+	m     *logMetrics
 	seed  maphash.Seed
 	parts []*partition
 
@@ -35,8 +57,39 @@ type partition struct {
 
 // NewLog makes the log of the store; there should be one. It is to be closed before the store.
 func (s *Store) NewLog() *Log {
-	l := &Log{s: s, seed: maphash.MakeSeed(), done: make(chan struct{})}
-	for range s.o.Partitions {
+	l := newLog(LogOptions{Partitions: s.o.Partitions, QueueBytes: s.o.QueueBytes, Now: s.o.Now, Writable: s.hasSpace}, s.m.log)
+	l.ready = s.Writable
+	return l
+}
+
+// hasSpace is Writable without the lock.
+func (s *Store) hasSpace() error {
+	if s.space.full.Load() {
+		return storage.ErrFull
+	}
+	return nil
+}
+
+// OpenLog makes a log in line with a store of another kind. It is to be closed before the store.
+func OpenLog(o LogOptions) (*Log, error) {
+	o.Partitions = cmp.Or(o.Partitions, 1)
+	o.QueueBytes = cmp.Or(o.QueueBytes, 64<<20)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Writable == nil {
+		o.Writable = func() error { return nil }
+	}
+	l := newLog(o, newLogMetrics())
+	if err := registerAll(o.Registerer, l.m.all()); err != nil {
+		return nil, fmt.Errorf("embedded: metrics of the log: %w", err)
+	}
+	return l, nil
+}
+
+func newLog(o LogOptions, m *logMetrics) *Log {
+	l := &Log{o: o, ready: o.Writable, m: m, seed: maphash.MakeSeed(), done: make(chan struct{})}
+	for range o.Partitions {
 		l.parts = append(l.parts, &partition{wake: make(chan struct{}, 1)})
 	}
 	return l
@@ -61,9 +114,9 @@ func weight(rec *storage.Record) int64 {
 
 // Append implements storage.Log.
 func (l *Log) Append(rec *storage.Record) error {
-	if l.s.space.full.Load() {
-		l.s.m.refused.WithLabelValues("disk_full").Inc()
-		return storage.ErrFull
+	if err := l.o.Writable(); err != nil {
+		l.m.refused.WithLabelValues(refusal(err)).Inc()
+		return err
 	}
 	n := weight(rec)
 	p := l.parts[0]
@@ -77,7 +130,7 @@ func (l *Log) Append(rec *storage.Record) error {
 	}
 	if p.bytes+n > l.bound() {
 		p.mu.Unlock()
-		l.s.m.refused.WithLabelValues("queue_full").Inc()
+		l.m.refused.WithLabelValues("queue_full").Inc()
 		return storage.ErrFull
 	}
 	p.queue = append(p.queue, rec)
@@ -90,8 +143,16 @@ func (l *Log) Append(rec *storage.Record) error {
 	return nil
 }
 
+// refusal names why a store takes no writes, for the metrics.
+func refusal(err error) string {
+	if errors.Is(err, storage.ErrFull) {
+		return "disk_full"
+	}
+	return "store_away"
+}
+
 // bound is a partition's, so that a busy conversation leaves room for those of other partitions.
-func (l *Log) bound() int64 { return l.s.o.QueueBytes / int64(len(l.parts)) }
+func (l *Log) bound() int64 { return l.o.QueueBytes / int64(len(l.parts)) }
 
 func (p *partition) signal() {
 	select {
@@ -138,8 +199,8 @@ func (l *Log) drain(p *partition) []*storage.Record {
 			if cap(recs) > maxKeptQueue {
 				p.spare = nil
 			}
-			l.s.m.queued.Set(float64(bytes))
-			p.lastMS = max(p.lastMS, l.s.o.Now().UnixMilli())
+			l.m.queued.Set(float64(bytes))
+			p.lastMS = max(p.lastMS, l.o.Now().UnixMilli())
 			for _, rec := range recs {
 				rec.LogTimeMS = p.lastMS
 			}
@@ -153,7 +214,7 @@ func (l *Log) drain(p *partition) []*storage.Record {
 
 // Ready implements storage.Log.
 func (l *Log) Ready() error {
-	if err := l.s.Writable(); err != nil {
+	if err := l.ready(); err != nil {
 		return err
 	}
 	for _, p := range l.parts {
@@ -184,5 +245,6 @@ func (l *Log) Close() error {
 	if consumed {
 		<-l.done
 	}
+	unregisterAll(l.o.Registerer, l.m.all())
 	return nil
 }

@@ -8,24 +8,29 @@ import (
 
 // metrics are those of a store and its log.
 type metrics struct {
-	messages   prometheus.Counter
-	batchBytes prometheus.Counter
-	stale      prometheus.Counter
-	commit     prometheus.Histogram
-	stalls     prometheus.Counter
-	background prometheus.Counter
-	corrupt    prometheus.Counter
-	diskFull   prometheus.Counter
-	refused    *prometheus.CounterVec
-	queued     prometheus.Gauge
-	all        []prometheus.Collector
+	messages     prometheus.Counter
+	batchBytes   prometheus.Counter
+	stale        prometheus.Counter
+	changes      prometheus.Counter
+	staleChanges prometheus.Counter
+	purged       prometheus.Counter
+	commit       prometheus.Histogram
+	stalls       prometheus.Counter
+	background   prometheus.Counter
+	corrupt      prometheus.Counter
+	diskFull     prometheus.Counter
+	log          *logMetrics
+	all          []prometheus.Collector
 }
 
 func newMetrics(s *Store) *metrics {
 	m := &metrics{
-		messages:   counter("messages_total", "Messages stored."),
-		batchBytes: counter("batch_bytes_total", "Bytes of the batches that were written, each once."),
-		stale:      counter("stale_runs_total", "Runs refused because their conversation's tail was another one."),
+		messages:     counter("messages_total", "Messages stored."),
+		batchBytes:   counter("batch_bytes_total", "Bytes of the batches that were written, each once."),
+		stale:        counter("stale_runs_total", "Runs refused because their conversation's tail was another one."),
+		changes:      counter("changes_total", "Changes of messages stored."),
+		staleChanges: counter("stale_changes_total", "Changes refused because the conversation's latest change was another one."),
+		purged:       counter("purged_total", "Messages purged."),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "parley_storage_commit_seconds", Help: "From the start of a write until it was durable and waited for.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
@@ -34,19 +39,15 @@ func newMetrics(s *Store) *metrics {
 		background: counter("background_errors_total", "Flushes and compactions that failed; they are tried again."),
 		corrupt:    counter("corruptions_total", "Reads that found the disk's bytes damaged."),
 		diskFull:   counter("disk_full_total", "Times that free space fell below the reserve."),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "parley_log_refused_total", Help: "Records that the log did not take.",
-		}, []string{"reason"}),
-		queued: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "parley_log_queued_bytes", Help: "Bytes in a queue of the log when one was last drained.",
-		}),
+		log:        newLogMetrics(),
 	}
 	free := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "parley_storage_free_bytes", Help: "Free space on the data folder's disk; -1 when it is not known.",
 	}, func() float64 { return float64(s.space.free.Load()) })
 	m.all = []prometheus.Collector{
-		m.messages, m.batchBytes, m.stale, m.commit, m.stalls, m.background, m.corrupt, m.diskFull, m.refused, m.queued, free, &pebbleMetrics{s: s},
+		m.messages, m.batchBytes, m.stale, m.changes, m.staleChanges, m.purged, m.commit, m.stalls, m.background, m.corrupt, m.diskFull, free, &pebbleMetrics{s: s},
 	}
+	m.all = append(m.all, m.log.all()...)
 	return m
 }
 
@@ -55,28 +56,55 @@ func counter(name, help string) prometheus.Counter {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
+	if err := registerAll(r, m.all); err != nil {
+		return fmt.Errorf("embedded: metrics: %w: open each store with a registerer of its own", err)
+	}
+	return nil
+}
+
+func (m *metrics) unregister(r prometheus.Registerer) { unregisterAll(r, m.all) }
+
+// registerAll registers all or none.
+func registerAll(r prometheus.Registerer, all []prometheus.Collector) error {
 	if r == nil {
 		return nil
 	}
-	for i, c := range m.all {
+	for i, c := range all {
 		if err := r.Register(c); err != nil {
-			for _, done := range m.all[:i] {
-				r.Unregister(done)
-			}
-			return fmt.Errorf("embedded: metrics: %w: open each store with a registerer of its own", err)
+			unregisterAll(r, all[:i])
+			return err
 		}
 	}
 	return nil
 }
 
-func (m *metrics) unregister(r prometheus.Registerer) {
+func unregisterAll(r prometheus.Registerer, all []prometheus.Collector) {
 	if r == nil {
 		return
 	}
-	for _, c := range m.all {
+	for _, c := range all {
 		r.Unregister(c)
 	}
 }
+
+// logMetrics are those of a log.
+type logMetrics struct {
+	refused *prometheus.CounterVec
+	queued  prometheus.Gauge
+}
+
+func newLogMetrics() *logMetrics {
+	return &logMetrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "parley_log_refused_total", Help: "Records that the log did not take.",
+		}, []string{"reason"}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "parley_log_queued_bytes", Help: "Bytes in a queue of the log when one was last drained.",
+		}),
+	}
+}
+
+func (m *logMetrics) all() []prometheus.Collector { return []prometheus.Collector{m.refused, m.queued} }
 
 // pebbleMetrics reads Pebble's own figures, once for each time they are collected.
 type pebbleMetrics struct{ s *Store }

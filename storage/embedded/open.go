@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,7 +49,7 @@ type Options struct {
 	tune func(*pebble.Options) // for tests
 }
 
-// Store implements storage.Buckets and storage.Directory in a folder. All methods are safe from any goroutine.
+// Store implements storage.Buckets, storage.Directory, storage.Changes and storage.Operator in a folder. All methods are safe from any goroutine.
 type Store struct {
 	o      Options
 	db     *pebble.DB
@@ -64,6 +65,7 @@ type Store struct {
 	key   []byte
 
 	rowLocks rowLocks
+	rewrite  atomic.Int32 // Compacts that are running
 }
 
 // A store's own keys.
@@ -73,7 +75,9 @@ var (
 	stampKey  = []byte("#stamp") // the highest that was given out, 8 bytes, big-endian; in every batch
 )
 
-const format = "1" // of the layout as a whole
+// format is of the layout as a whole. Format 1 had no labels, nor anything else above the run mark; a store with it becomes one of format 2 when it
+// is opened, so that a server that knows only format 1 refuses it and does not take labels for damage.
+const format = "2"
 
 // Open opens the store in a folder, and makes it when there is none. Every error says what to do about it.
 func Open(o Options) (*Store, error) {
@@ -173,7 +177,11 @@ func (s *Store) openMeta() error {
 	if err != nil {
 		return fmt.Errorf("embedded: cannot read the data folder %s: %w: restore it from a backup", s.o.Dir, err)
 	}
-	if string(found) != format {
+	if string(found) == "1" {
+		if err := s.db.Set(formatKey, []byte(format), pebble.Sync); err != nil {
+			return fmt.Errorf("embedded: cannot bring the data folder %s to format %s: %w", s.o.Dir, format, err)
+		}
+	} else if string(found) != format {
 		return fmt.Errorf("embedded: the data folder %s has format %q, this server knows %q: use the server that wrote it, or a newer one",
 			s.o.Dir, found, format)
 	}

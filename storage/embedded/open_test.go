@@ -117,7 +117,7 @@ func TestOpenRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name, key, value, want string
 	}{
-		{"a later format", "#format", "2", `has format "2"`},
+		{"a later format", "#format", "3", `has format "3"`},
 		{"another program's", "hello", "world", "another program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestClosed(t *testing.T) {
 	_, errState := s.State(ctx, k.ID)
 	errRecent := s.Recent(ctx, k.ID, func(storage.RecentID) bool { return true })
 	_, errAppend := s.Append(ctx, []*storage.Run{k.Run(r, 1)})
-	errRead := s.Read(ctx, k.ID, 1, 2, false, func(*storage.Slot) bool { return true })
+	errRead := s.Read(ctx, storage.Range{Conversation: k.ID, From: 1, To: 2}, func(*storage.Slot) bool { return true })
 	_, _, errChanged := s.Changed(ctx, "alice", 0)
 	_, errEntries := s.Entries(ctx, "alice", []string{k.ID})
 	_, _, errRaise := s.RaiseRead(ctx, "alice", k.ID, 1, 1)

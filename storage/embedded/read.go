@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -46,38 +47,74 @@ func (s *Store) Recent(ctx context.Context, conversation string, yield func(stor
 }
 
 // Read implements storage.Buckets.
-func (s *Store) Read(ctx context.Context, conversation string, from, to uint64, newestFirst bool, yield func(*storage.Slot) bool) error {
-	if from == 0 || from > to {
+func (s *Store) Read(ctx context.Context, q storage.Range, yield func(*storage.Slot) bool) error {
+	if q.From == 0 || q.From > q.To {
 		return storage.ErrInvalidSeq
 	}
-	return s.read(ctx, conversation, func(r *runs) error {
-		if newestFirst {
-			return r.down(ctx, from, to, yield)
+	return s.read(ctx, q.Conversation, func(r *runs) error {
+		if err := r.seenBy(q.Viewer); err != nil {
+			return err
 		}
-		return r.up(ctx, from, to, yield)
+		if q.NewestFirst {
+			return r.down(ctx, q.From, q.To, yield)
+		}
+		_, err := r.up(ctx, q.From, q.To, yield)
+		return err
 	})
 }
 
-// up yields what there is of [from, to], ascending.
-func (r *runs) up(ctx context.Context, from, to uint64, yield func(*storage.Slot) bool) error {
-	for ok := r.seek(from, false); ok && r.head.first <= to && r.head.last() >= from; ok = r.newer() {
-		if err := ctx.Err(); err != nil {
+// Slots implements storage.Buckets.
+func (s *Store) Slots(ctx context.Context, conversation, viewer string, seqs []uint64, yield func(*storage.Slot) bool) error {
+	if slices.Contains(seqs, 0) {
+		return storage.ErrInvalidSeq
+	}
+	return s.read(ctx, conversation, func(r *runs) error {
+		if err := r.seenBy(viewer); err != nil {
 			return err
 		}
-		if !r.slots(max(from, r.head.first), min(to, r.head.last()), false, yield) || r.head.last() >= to {
+		for _, seq := range seqs {
+			if more, err := r.up(ctx, seq, seq, yield); err != nil || !more {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// up yields what there is of [from, to], ascending. It returns false when yield did.
+func (r *runs) up(ctx context.Context, from, to uint64, yield func(*storage.Slot) bool) (more bool, err error) {
+	r.from, r.to = from, to
+	ok := r.seek(from, false)
+	for sought := true; ok && r.head.first <= to; sought = false {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		h := r.head
+		r.cut()
+		if sought { // the labels of the others were passed on the way to them
+			r.gather()
+		}
+		if !r.show(ctx, false, yield) {
+			return false, r.err
+		}
+		if h.last() >= to {
 			break
 		}
+		ok = r.newer(sought)
 	}
-	return r.err
+	return true, r.err
 }
 
 // down yields what there is of [from, to], descending.
 func (r *runs) down(ctx context.Context, from, to uint64, yield func(*storage.Slot) bool) error {
-	for ok := r.seek(to, true); ok && r.head.last() >= from; ok = r.older() {
+	r.from, r.to = from, to
+	for ok := r.seek(to, true); ok && r.head.last() >= from; ok = r.below() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !r.slots(max(from, r.head.first), min(to, r.head.last()), true, yield) || r.head.first <= from {
+		r.cut()
+		r.gather()
+		if !r.show(ctx, true, yield) || r.head.first <= from {
 			break
 		}
 	}
@@ -107,14 +144,27 @@ func (s *Store) read(ctx context.Context, conversation string, f func(*runs) err
 
 // runs goes over the runs of one conversation, up to a limit. The methods that move it return whether it is at a run, which head then is of.
 type runs struct {
+	s            *Store
 	it           *pebble.Iterator
 	conversation string
-	prefix       []byte // of every run's key, up to the run mark
-	limit        uint64 // runs above this seq are passed over; it is a run's last, or above all
+	prefix       []byte // of its keys, up to the run mark
+	limit        uint64 // runs above it are passed over; it is a run's last, or above all
 	head         head
 	first        string // the user of side 0
 	seeking      []byte // memory for the keys of seeks
 	err          error
+
+	from, to uint64 // what is wanted: messages, and labels, outside are passed over
+	valid    bool   // the iterator is at a key; after gather
+	page     []piece
+	labels   []labelled
+	settled  bool // what is gone in this iterator is gone for good
+
+	viewer string
+	beside *pebble.Iterator // of the same moment; nil: the viewer has deleted nothing, and nobody asked for it yet
+	hides  bool             // the viewer has deleted messages
+	chunk  uint64           // that bits is of, plus 1
+	bits   []byte
 }
 
 // newRuns opens an iterator over all runs of the conversation that are applied. The caller closes it.
@@ -127,10 +177,15 @@ func (s *Store) newRuns(conversation string) (*runs, error) {
 		return nil, err
 	}
 	_, a, _ := protocol.ParseConversation(conversation)
-	return &runs{it: it, conversation: conversation, prefix: prefix, limit: math.MaxUint64, first: a}, nil
+	return &runs{s: s, it: it, conversation: conversation, prefix: prefix, limit: math.MaxUint64, first: a}, nil
 }
 
-func (r *runs) close() error { return r.it.Close() }
+func (r *runs) close() error {
+	if r.beside != nil {
+		return cmp.Or(r.beside.Close(), r.it.Close())
+	}
+	return r.it.Close()
+}
 
 // newest goes to the run at the limit.
 func (r *runs) newest() bool {
@@ -145,23 +200,48 @@ func (r *runs) seek(seq uint64, orNewest bool) bool {
 	if seq > r.limit && !orNewest {
 		return false
 	}
-	return r.at(r.it.SeekGE(r.seekKey(min(seq, r.limit))))
+	return r.at(r.it.SeekGE(r.seekKey(min(seq, r.limit)))) && (orNewest || r.head.last() >= seq)
 }
 
+// older goes to the run below.
 func (r *runs) older() bool {
+	r.gather()
+	return r.below()
+}
+
+// below goes to the run below after gather.
+func (r *runs) below() bool {
 	first := r.head.first
-	if !r.at(r.it.Next()) {
+	if !r.at(r.valid) {
 		return r.err == nil && first > 1 && r.hole(first-1)
 	}
 	return r.head.last() == first-1 || r.hole(first-1)
 }
 
-func (r *runs) newer() bool {
+// newer goes to the run above, and takes its labels on the way. sought tells whether the iterator was moved off its run by gather.
+func (r *runs) newer(sought bool) bool {
 	last := r.head.last()
-	if last >= r.limit || !r.at(r.it.Prev()) {
+	if last >= r.limit {
 		return false
 	}
-	return r.head.first == last+1 || r.hole(last+1)
+	r.labels = r.labels[:0]
+	valid := false
+	if sought {
+		valid = r.it.SeekLT(r.seekKey(r.head.first))
+	} else {
+		valid = r.it.Prev()
+	}
+	for valid && r.label() {
+		valid = r.it.Prev()
+	}
+	return r.at(valid) && (r.head.first == last+1 || r.hole(last+1))
+}
+
+// gather takes the labels of the run that the iterator is at, which come right after it.
+func (r *runs) gather() {
+	r.labels = r.labels[:0]
+	for r.valid = r.it.Next(); r.valid && r.label(); r.valid = r.it.Next() {
+	}
 }
 
 // hole records that a seq below the tail is missing, which can not be.
@@ -178,10 +258,13 @@ func (r *runs) seekKey(seq uint64) []byte {
 // at reads the head of the run that the iterator is at.
 func (r *runs) at(valid bool) bool {
 	if !valid {
-		r.err = r.it.Error()
+		r.err = cmp.Or(r.err, r.it.Error())
 		return false
 	}
 	key := r.it.Key()
+	if key[len(r.prefix)-1] != runMark { // below the oldest run
+		return false
+	}
 	var ok bool
 	if r.head, ok = parseHead(key[len(r.prefix):]); !ok {
 		r.err = damaged("a run", key)
@@ -191,7 +274,7 @@ func (r *runs) at(valid bool) bool {
 
 // recent appends the ids of the run's messages in their order.
 func (r *runs) recent(ids []storage.RecentID) []storage.RecentID {
-	r.cut(func(_ uint64, h *protocol.MessageHead, _ []byte) bool {
+	r.each(func(h *protocol.MessageHead, _ []byte) bool {
 		id, ok := protocol.ParseMessageID(string(h.ServerMsgID))
 		if !ok {
 			r.err = damaged("a message id", r.it.Key())
@@ -202,8 +285,8 @@ func (r *runs) recent(ids []storage.RecentID) []storage.RecentID {
 	return ids
 }
 
-// cut calls each for the run's messages in their order until it returns false. What it is given dies with the next move.
-func (r *runs) cut(each func(seq uint64, h *protocol.MessageHead, message []byte) bool) {
+// each calls f for the run's messages in their order until it returns false. What it is given dies with the next move.
+func (r *runs) each(f func(h *protocol.MessageHead, message []byte) bool) {
 	wire, err := r.it.ValueAndErr()
 	if err != nil {
 		r.err = err
@@ -215,43 +298,46 @@ func (r *runs) cut(each func(seq uint64, h *protocol.MessageHead, message []byte
 			r.err = damaged("a message", r.it.Key())
 			return
 		}
-		if !each(seq, &h, message) {
+		if !f(&h, message) {
 			return
 		}
 		wire = rest
 	}
 }
 
-// slots yields the messages of [from, to], all of which the run has. It returns whether to go on.
-func (r *runs) slots(from, to uint64, newestFirst bool, yield func(*storage.Slot) bool) (more bool) {
-	var list []*storage.Slot // newest first only
-	counts := r.head.before
-	more = true
-	r.cut(func(seq uint64, h *protocol.MessageHead, message []byte) bool {
+// piece is a message that was cut out of a run: nothing is decoded before it is shown.
+type piece struct {
+	counts storage.Counts
+	wire   []byte
+	gone   bool
+}
+
+// cut takes those of the run's messages that are wanted into page, in memory of their own.
+func (r *runs) cut() {
+	r.page = r.page[:0]
+	counts, size := r.head.before, 0
+	r.each(func(h *protocol.MessageHead, message []byte) bool {
 		r.count(&counts, h)
-		if seq < from {
-			return true
+		if h.Seq >= r.from {
+			size += len(message)
+			r.page = append(r.page, piece{counts: counts, wire: message, gone: h.Status == protocol.StatusGone})
 		}
-		slot := &storage.Slot{LogTimeMS: r.head.logTimeMS, Counts: counts}
-		if err := protocol.UnmarshalAlias(bytes.Clone(message), &slot.Message); err != nil {
-			r.err = damaged("a message", r.it.Key())
-			return false
-		}
-		if newestFirst {
-			list = append(list, slot)
-		} else {
-			more = yield(slot)
-		}
-		return more && seq < to
+		return h.Seq < r.to
 	})
-	for i := len(list) - 1; i >= 0 && more && r.err == nil; i-- {
-		more = yield(list[i])
+	wire := make([]byte, 0, size)
+	for i := range r.page {
+		p := &r.page[i]
+		wire = append(wire, p.wire...)
+		p.wire = wire[len(wire)-len(p.wire) : len(wire) : len(wire)]
 	}
-	return more && r.err == nil
 }
 
 // count adds a message to the running counts.
 func (r *runs) count(c *storage.Counts, h *protocol.MessageHead) {
+	if h.Status == protocol.StatusGone {
+		countStub(c, h)
+		return
+	}
 	m := protocol.Message{ContentType: h.ContentType, Flags: h.Flags}
 	if storage.CountsAsUnread(&m) {
 		c[storage.Side(string(h.Sender), r.first)]++

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // rowLocks make the writes of a row one after the other, each until it is durable; those of different rows share their fsyncs, but for
-// the few that happen to have the same lock.
+// the few that happen to have the same lock. What changes the messages of a conversation has the lock of its latest change.
 type rowLocks struct {
 	seed  maphash.Seed
 	locks [4096]sync.Mutex
@@ -23,8 +24,28 @@ type rowLocks struct {
 
 func (l *rowLocks) init() { l.seed = maphash.MakeSeed() }
 
-func (l *rowLocks) of(key []byte) *sync.Mutex {
-	return &l.locks[maphash.Bytes(l.seed, key)%uint64(len(l.locks))]
+func (l *rowLocks) of(key []byte) *sync.Mutex { return &l.locks[l.index(key)] }
+
+func (l *rowLocks) index(key []byte) uint64 {
+	return maphash.Bytes(l.seed, key) % uint64(len(l.locks))
+}
+
+// all takes the locks of several keys, always in one order, and returns what gives them back.
+func (l *rowLocks) all(keys [][]byte) (unlock func()) {
+	var of []uint64
+	for _, key := range keys {
+		of = append(of, l.index(key))
+	}
+	slices.Sort(of)
+	of = slices.Compact(of)
+	for _, i := range of {
+		l.locks[i].Lock()
+	}
+	return func() {
+		for _, i := range of {
+			l.locks[i].Unlock()
+		}
+	}
 }
 
 // RaiseRead implements storage.Directory.
@@ -43,13 +64,16 @@ func (s *Store) RaiseRead(ctx context.Context, user, conversation string, seq, c
 	if err := ctx.Err(); err != nil {
 		return view, false, err
 	}
-	old, err := s.row(key, conversation)
+	was, old, err := s.row(key, conversation)
+	if err == nil && was == nil {
+		err = fmt.Errorf("embedded: the user has no row in %s", conversation)
+	}
 	if err != nil || old.ReadSeq >= seq {
 		return old, false, err
 	}
 	view = old
 	view.ReadSeq, view.ReadCount = seq, count
-	w := &write{s: s, rows: []flyingKey{{key: string(key), old: old, existed: true}}}
+	w := &write{s: s, keys: []flyingKey{{key: string(key), old: was}}}
 	err = s.writeRow(w, func(b *pebble.Batch) error {
 		view.Stamp = w.stamp
 		return b.Set(key, appendRow(nil, &view), nil)
@@ -60,26 +84,24 @@ func (s *Store) RaiseRead(ctx context.Context, user, conversation string, seq, c
 	return view, true, nil
 }
 
-// row is a row that must exist.
-func (s *Store) row(key []byte, conversation string) (storage.View, error) {
-	value, err := s.get(key)
-	if err == nil {
-		// Other than by a RaiseRead, which holds the row's lock, a row is written only when it is made.
-		if _, flying := s.flight.flying(key); flying {
-			err = pebble.ErrNotFound
-		}
-	}
+// row is a row and its value, nil when there is none. The caller holds its lock.
+func (s *Store) row(key []byte, conversation string) (value []byte, v storage.View, err error) {
+	value, err = s.get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return storage.View{}, fmt.Errorf("embedded: the user has no row in %s", conversation)
+		return nil, v, nil
 	}
 	if err != nil {
-		return storage.View{}, err
+		return nil, v, err
+	}
+	// Other than with its lock held, a row is written only when it is made.
+	if _, flying := s.flight.flying(key); flying {
+		return nil, v, nil
 	}
 	v, ok := parseRow(value, conversation)
 	if !ok {
-		return v, damaged("a row", key)
+		return nil, v, damaged("a row", key)
 	}
-	return v, nil
+	return value, v, nil
 }
 
 // get returns a copy of a value, durable or not.
@@ -97,6 +119,11 @@ func (s *Store) writeRow(w *write, set func(*pebble.Batch) error) error {
 	if s.space.full.Load() {
 		return storage.ErrFull
 	}
+	return s.writeNow(w, set)
+}
+
+// writeNow is writeRow also when the disk is full, for what frees space.
+func (s *Store) writeNow(w *write, set func(*pebble.Batch) error) error {
 	w.began = time.Now()
 	w.batch = s.db.NewBatch()
 	s.order.Lock()
@@ -122,18 +149,20 @@ func (s *Store) SignedOut(ctx context.Context, user, device string) (bool, error
 	if badID(user) {
 		return false, nil
 	}
-	return s.signedOut(deviceKey(nil, user, device))
+	value, err := s.value(deviceKey(nil, user, device))
+	return value != nil, err
 }
 
-func (s *Store) signedOut(key []byte) (bool, error) {
-	_, err := s.get(key)
+// value is what is durable at a key, nil when there is nothing.
+func (s *Store) value(key []byte) ([]byte, error) {
+	value, err := s.get(key)
 	if old, flying := s.flight.flying(key); flying {
-		return old.existed, nil
+		return old.old, nil
 	}
 	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
+		return nil, nil
 	}
-	return err == nil, err
+	return value, err
 }
 
 // SetSignedOut implements storage.Directory.
@@ -152,11 +181,11 @@ func (s *Store) SetSignedOut(ctx context.Context, user, device string, out bool)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	was, err := s.signedOut(key)
-	if err != nil || was == out {
+	was, err := s.value(key)
+	if err != nil || (was != nil) == out {
 		return err
 	}
-	w := &write{s: s, rows: []flyingKey{{key: string(key), existed: was}}}
+	w := &write{s: s, keys: []flyingKey{{key: string(key), old: was}}}
 	return s.writeRow(w, func(b *pebble.Batch) error {
 		if !out {
 			return b.Delete(key, nil)

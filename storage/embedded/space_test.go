@@ -192,7 +192,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 		}
 		d.waitFor("writes are refused", func() bool { return d.store.Writable() != nil })
 		for range 20 { // others write, or wait for the disk; reads go on
-			if err := d.store.Read(t.Context(), d.talk.ID, 1, 100, true, func(*storage.Slot) bool { return true }); err != nil {
+			if err := d.store.Read(t.Context(), storage.Range{Conversation: d.talk.ID, From: 1, To: 100, NewestFirst: true}, func(*storage.Slot) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
 		}

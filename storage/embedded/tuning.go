@@ -32,9 +32,13 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	// Messages go to files of their own when a memtable is flushed, and compactions move their keys alone, until those of a table
 	// point to too many files. At a depth of 10 the messages were written anew so often that an append took twice the CPU.
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
-		return pebble.ValueSeparationPolicy{
+		p := pebble.ValueSeparationPolicy{
 			Enabled: true, MinimumSize: 100, MaxBlobReferenceDepth: 50, TargetGarbageRatio: 0.3, RewriteMinimumAge: 15 * time.Minute,
 		}
+		if s.rewrite.Load() > 0 { // every compaction writes the messages anew, and leaves none of the files with those that are gone
+			p.MaxBlobReferenceDepth = 0
+		}
+		return p
 	}
 	if s.o.tune != nil {
 		s.o.tune(o)

@@ -38,7 +38,7 @@ func BenchmarkBuckets(b *testing.B, open func(tb testing.TB) Backend) {
 			b.ReportAllocs()
 			for b.Loop() {
 				k := talk()
-				if err := s.Read(b.Context(), k.ID, k.Tail()-60, k.Tail()-11, newestFirst, func(*storage.Slot) bool { return true }); err != nil {
+				if err := s.Read(b.Context(), storage.Range{Conversation: k.ID, From: k.Tail() - 60, To: k.Tail() - 11, NewestFirst: newestFirst}, func(*storage.Slot) bool { return true }); err != nil {
 					b.Fatal(err)
 				}
 			}

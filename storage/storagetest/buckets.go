@@ -53,7 +53,7 @@ func testEmpty(t *testing.T, b storage.Buckets) {
 	k.CheckRead(t, b, 7, 7, true, 0)
 	for _, bad := range [][2]uint64{{0, 0}, {0, 5}, {5, 4}} {
 		for _, newestFirst := range []bool{false, true} {
-			err := b.Read(t.Context(), k.ID, bad[0], bad[1], newestFirst, func(*storage.Slot) bool { return true })
+			err := b.Read(t.Context(), storage.Range{Conversation: k.ID, From: bad[0], To: bad[1], NewestFirst: newestFirst}, func(*storage.Slot) bool { return true })
 			if !errors.Is(err, storage.ErrInvalidSeq) {
 				t.Fatalf("read %v: %v, want ErrInvalidSeq", bad, err)
 			}
@@ -95,7 +95,7 @@ func testReadStops(t *testing.T, b storage.Buckets) {
 	for _, newestFirst := range []bool{false, true} {
 		for limit := 1; limit <= 31; limit++ {
 			n := 0
-			err := b.Read(t.Context(), k.ID, 1, 31, newestFirst, func(s *storage.Slot) bool {
+			err := b.Read(t.Context(), storage.Range{Conversation: k.ID, From: 1, To: 31, NewestFirst: newestFirst}, func(s *storage.Slot) bool {
 				seq := uint64(1 + n)
 				if newestFirst {
 					seq = uint64(31 - n)
@@ -124,7 +124,7 @@ func testSlotsAreKept(t *testing.T, b storage.Buckets) {
 	appendRuns(t, b, k.Run(r, 30))
 	var slots []*storage.Slot
 	keep := func(s *storage.Slot) bool { slots = append(slots, s); return true }
-	if err := b.Read(t.Context(), k.ID, 1, 30, false, keep); err != nil {
+	if err := b.Read(t.Context(), storage.Range{Conversation: k.ID, From: 1, To: 30}, keep); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -316,7 +316,7 @@ func testCompetingWriters(t *testing.T, b storage.Buckets) {
 		return
 	}
 	next := uint64(1)
-	err := b.Read(t.Context(), talks[0].ID, 1, 1<<40, false, func(s *storage.Slot) bool {
+	err := b.Read(t.Context(), storage.Range{Conversation: talks[0].ID, From: 1, To: 1 << 40}, func(s *storage.Slot) bool {
 		w, ok := owner[next]
 		if !ok || s.Message.Seq != next || s.Message.ServerMsgID != talks[w].Slots[next-1].Message.ServerMsgID {
 			t.Fatalf("seq %d is %+v, written by %d (%t)", next, s.Message, w, ok)
@@ -376,7 +376,7 @@ func testReadersSeePrefixes(t *testing.T, b storage.Buckets) {
 // readPrefix reads all that there is, which must reach to a run's end at or above seen, and returns its tail.
 func (k *Talk) readPrefix(t *testing.T, b storage.Buckets, seen uint64) uint64 {
 	tail := uint64(0)
-	err := b.Read(context.Background(), k.ID, 1, 1<<40, false, func(s *storage.Slot) bool {
+	err := b.Read(context.Background(), storage.Range{Conversation: k.ID, From: 1, To: 1 << 40}, func(s *storage.Slot) bool {
 		tail++
 		return s.Message.Seq == tail && s.Message.ServerMsgID == k.Slots[tail-1].Message.ServerMsgID
 	})

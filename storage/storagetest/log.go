@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -117,7 +118,7 @@ func (g *gather) check(t *testing.T, accepted map[string][]*storage.Record) {
 			t.Fatalf("%s: %d records were seen, want %d", id, len(got), len(want))
 		}
 		for i := range want {
-			if got[i].ID != want[i].ID || got[i].Origin != want[i].Origin || got[i].Message.ClientMsgID != want[i].Message.ClientMsgID {
+			if got[i].ID != want[i].ID || !reflect.DeepEqual(got[i].Origin, want[i].Origin) || got[i].Message.ClientMsgID != want[i].Message.ClientMsgID {
 				t.Fatalf("%s: record %d is %+v, want %+v", id, i, got[i], want[i])
 			}
 		}

@@ -179,7 +179,7 @@ func (k *Talk) CheckRecent(tb testing.TB, b storage.Buckets, tail uint64) {
 func (k *Talk) CheckRead(tb testing.TB, b storage.Buckets, from, to uint64, newestFirst bool, tail uint64) {
 	tb.Helper()
 	var got []*storage.Slot
-	err := b.Read(context.Background(), k.ID, from, to, newestFirst, func(s *storage.Slot) bool {
+	err := b.Read(context.Background(), storage.Range{Conversation: k.ID, From: from, To: to, NewestFirst: newestFirst}, func(s *storage.Slot) bool {
 		got = append(got, s)
 		return true
 	})
@@ -208,7 +208,7 @@ func (k *Talk) CheckSlot(tb testing.TB, seq uint64, got *storage.Slot) {
 		tb.Fatalf("%s: seq %d is %+v, want %+v", k.ID, seq, got.Message, want.Message)
 	case got.LogTimeMS != want.LogTimeMS || got.Counts != want.Counts:
 		tb.Fatalf("%s: seq %d has log time %d and counts %v, want %d and %v", k.ID, seq, got.LogTimeMS, got.Counts, want.LogTimeMS, want.Counts)
-	case got.Labels.Revoke != nil || got.Labels.DelList != nil || got.Labels.Gone || got.Labels.ChangeSeq != 0:
+	case got.Labels.Revoke != nil || got.Labels.Edit != nil || got.Labels.Reactions != nil || got.Labels.Hidden || got.Labels.Gone || got.Labels.ChangeSeq != 0:
 		tb.Fatalf("%s: seq %d has labels %+v", k.ID, seq, got.Labels)
 	}
 }

@@ -58,6 +58,6 @@ func (c *Client) enter(k, old *conn) error {
 		return &storeError{err}
 	}
 	c.session = next
-	k.gen = c.inbox.generation()
+	k.gen = c.inbox.welcome(next.User)
 	return nil
 }

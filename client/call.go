@@ -9,11 +9,23 @@ import (
 )
 
 // Pull reads messages of a conversation, as an app does that scrolls up; see PULL in the protocol. It does not move the cursor of
-// OnMessage. Like Call it waits for a connection and repeats, until ctx ends.
+// OnMessage, and what it returns does not count as told: OnChange tells of those changes as well. Like Call it waits for a
+// connection and repeats, until ctx ends.
 func (c *Client) Pull(ctx context.Context, p protocol.Pull) (protocol.PullReply, error) {
 	var reply protocol.PullReply
 	err := c.Call(ctx, protocol.CmdPull, &p, &reply)
+	if changed := latestChange(reply.Messages); changed > 0 {
+		c.inbox.changeKnown(p.ConversationID, changed)
+	}
 	return reply, err
+}
+
+// latestChange is the highest change_seq among messages.
+func latestChange(list []protocol.Message) (seq uint64) {
+	for i := range list {
+		seq = max(seq, list[i].ChangeSeq)
+	}
+	return seq
 }
 
 // Read moves the user's read mark of a conversation to seq, never backwards. The reply has the mark now.
@@ -49,7 +61,7 @@ func (c *Client) AllConversations(ctx context.Context) iter.Seq2[protocol.Conver
 				yield(protocol.Conversation{}, err)
 				return
 			}
-			for _, cv := range reply.Conversations {
+			for _, cv := range shown(reply.Conversations) {
 				if !yield(cv, nil) {
 					return
 				}

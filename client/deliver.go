@@ -43,13 +43,8 @@ func (c *Client) handOn(w work) error {
 	if err := c.handMessages(w); err != nil {
 		return err
 	}
-	for _, m := range w.changes {
-		if err := c.handChange(m); err != nil {
-			return err
-		}
-	}
-	if len(w.changes) > 0 {
-		c.inbox.changesTaken(w.cv)
+	if err := c.handChanges(w); err != nil {
+		return err
 	}
 	return c.savePosition(w.cv, true)
 }
@@ -108,27 +103,6 @@ func (c *Client) handler(until <-chan struct{}, call func(ctx context.Context) e
 // unshown tells whether a content type is one of the server's that people are not shown.
 func unshown(contentType uint16) bool {
 	return contentType >= protocol.ContentServer && contentType != protocol.ContentGroupChange
-}
-
-// handOwnState takes a record of the user's own stream. Others cannot write there; what does not decode is not of this version.
-func (c *Client) handOwnState(m *protocol.Message) error {
-	s, ok := ownState(m)
-	if !ok || m.ConversationID != protocol.UserStream(c.UserID()) || c.opts.OnOwnState == nil {
-		return nil
-	}
-	return c.handler(nil, func(ctx context.Context) error { return c.opts.OnOwnState(ctx, s) })
-}
-
-func ownState(m *protocol.Message) (s protocol.OwnState, ok bool) {
-	err := protocol.Unmarshal(m.Content, &s)
-	return s, err == nil
-}
-
-func (c *Client) handChange(m protocol.Message) error {
-	if c.opts.OnChange == nil || unshown(m.ContentType) {
-		return nil
-	}
-	return c.handler(nil, func(ctx context.Context) error { return c.opts.OnChange(ctx, m) })
 }
 
 func (c *Client) handStale(list []string) error {

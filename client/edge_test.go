@@ -192,7 +192,7 @@ func TestInboxGeneration(t *testing.T) {
 	o := Options{}
 	o.fill()
 	b := newInbox(&o, &counters{})
-	old := b.generation()
+	old := b.welcome(me)
 	b.reset()
 	list := []protocol.Message{{ConversationID: bob, Seq: 1}}
 	b.push(list, nil, old)
@@ -202,7 +202,7 @@ func TestInboxGeneration(t *testing.T) {
 	if len(b.convs) != 0 || listed || b.complete(old) {
 		t.Error("taken")
 	}
-	b.push(list, nil, b.generation())
+	b.push(list, nil, b.welcome(me))
 	if len(b.convs) != 1 {
 		t.Error("what the new connection brings is not taken")
 	}

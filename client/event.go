@@ -6,7 +6,7 @@ import (
 	"github.com/parley-im/parley/protocol"
 )
 
-// event takes an event of the server. What must not be lost is in SYNC.
+// event takes an event of the server. What must not be lost is in SYNC. What other handlers are told of, OnEvent is not.
 func (c *Client) event(e *protocol.Event) {
 	switch e.Type {
 	case protocol.EventResync:
@@ -14,6 +14,9 @@ func (c *Client) event(e *protocol.Event) {
 		return
 	case protocol.EventMessageChanged:
 		c.inbox.changeKnown(e.ConversationID, e.ChangeSeq)
+		return
+	case protocol.EventDeleted, protocol.EventCleared: // a PUSH of the own stream says the same
+		return
 	default:
 		if e.Type == 0 || e.Type > protocol.EventResync {
 			return
@@ -43,19 +46,4 @@ func (b *inbox) note(n any) bool {
 	b.notes = append(b.notes, n)
 	b.work.Signal()
 	return true
-}
-
-// changeKnown notes that a conversation's changes go up to seq; 0: further than is known.
-func (b *inbox) changeKnown(id string, seq uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv := b.convs[id]
-	if cv == nil || !cv.known {
-		return
-	}
-	if seq == 0 {
-		seq = cv.changeTarget + 1
-	}
-	cv.changeTarget = max(cv.changeTarget, seq)
-	b.schedule(cv)
 }

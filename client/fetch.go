@@ -23,9 +23,12 @@ func (p *pageSize) get() uint16 { return uint16(p.limit.Load()) }
 type job struct {
 	cv       *conversation
 	id       string
+	stamp    uint64 // the conversation's
+	from, to uint64 // to is 0 for whatever there is
+	open     bool   // to is 0, or changes of which nobody said how far they go
 	changes  bool
-	from, to uint64
 	since    uint64
+	target   uint64 // how far changes were known to go
 }
 
 // fetch gets what conversations miss, a page at a time, until the client stops.
@@ -106,18 +109,33 @@ func (b *inbox) nextFetch() (j job, ok bool) {
 	return j, false
 }
 
-// jobFor is what a conversation misses now; pushes may have brought it meanwhile. Messages come before changes: a page of
-// changes is then never older than the copies that are held.
+// jobFor is what a conversation misses now; pushes may have brought it meanwhile.
 func (b *inbox) jobFor(cv *conversation) (j job, ok bool) {
+	j = job{cv: cv, id: cv.id, stamp: cv.stamp}
 	switch {
 	case cv.gone:
 		return j, false
 	case cv.missing():
-		return job{cv: cv, id: cv.id, from: cv.cursor + 1, to: cv.gapEnd()}, true
+		j.from, j.to = cv.cursor+1, cv.gapEnd()
+	case cv.ask:
+		j.open, cv.ask = true, false
+		j.from = cv.target + 1
 	case b.changed(cv):
-		return job{cv: cv, id: cv.id, changes: true, since: cv.changeSeq}, true
+		j.open, cv.askChanges = cv.askChanges, false
+		j.changes, j.since, j.target = true, cv.changeSeq, cv.changeTarget
+	default:
+		return j, false
 	}
-	return j, false
+	return j, true
+}
+
+// ended notes that a page came, or did not. What it was to find out is still not known, unless it came.
+func (b *inbox) ended(j job, came bool) {
+	j.cv.fetching = false
+	if j.open && !came {
+		j.cv.ask = j.cv.ask || !j.changes
+		j.cv.askChanges = j.cv.askChanges || j.changes
+	}
 }
 
 // gapEnd is the last seq that is missing after the cursor.

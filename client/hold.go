@@ -57,14 +57,14 @@ func (b *inbox) offer(cv *conversation, m *protocol.Message, p *pushed) {
 		b.replace(old, m, p)
 	default:
 		cv.noteLowest(m.Seq)
-		cv.target = max(cv.target, end)
+		cv.target, cv.changeTarget = max(cv.target, end), max(cv.changeTarget, m.ChangeSeq)
 		b.keep(cv, &held{m: *m, end: end, size: sizeOf(m), acks: p.list()})
 	}
 }
 
-// replace keeps the later copy of a message.
+// replace keeps the later copy of a message. What has nothing to show never has again.
 func (b *inbox) replace(old *held, m *protocol.Message, p *pushed) {
-	if m.ChangeSeq > old.m.ChangeSeq {
+	if m.ChangeSeq > old.m.ChangeSeq && !placeholder(&old.m) {
 		size := sizeOf(m)
 		b.account(old, size-old.size)
 		old.m, old.size = *m, size
@@ -75,7 +75,7 @@ func (b *inbox) replace(old *held, m *protocol.Message, p *pushed) {
 }
 
 func (b *inbox) keep(cv *conversation, h *held) {
-	if !h.pulled && b.pushedBytes+h.size > b.maxBytes {
+	if !h.pulled && (h.m.Seq <= cv.pullTo || b.pushedBytes+h.size > b.maxBytes) {
 		b.count.pushesDropped.Add(1)
 		return
 	}
@@ -124,7 +124,16 @@ func (b *inbox) advance(cv *conversation, seq uint64) {
 	}
 }
 
-func sizeOf(m *protocol.Message) int { return len(m.Content) + messageOverhead }
+func sizeOf(m *protocol.Message) int {
+	n := len(m.Content) + messageOverhead
+	for i := range m.Reactions {
+		n += messageOverhead / 4
+		for _, user := range m.Reactions[i].Users {
+			n += messageOverhead/16 + len(user)
+		}
+	}
+	return n
+}
 
 // lastSeq is the last seq that a message stands for.
 func lastSeq(m *protocol.Message) uint64 {

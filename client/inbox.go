@@ -14,6 +14,7 @@ import (
 type inbox struct {
 	history  uint64
 	maxConvs int
+	maxTold  int
 	maxBytes int // of pushed messages, and again of fetched ones
 	maxNotes int
 	count    *counters
@@ -24,7 +25,9 @@ type inbox struct {
 	fetch  sync.Cond // toFetch has grown, or fetched bytes shrunk
 	closed bool
 	gen    uint64 // counts resets
+	stream string // the id of the user's own stream; "": the user is not known yet
 	convs  map[string]*conversation
+	told   int // entries in the told of all conversations
 	// first: this device knew nothing; until the first list is complete, conversations start with the newest messages only.
 	first bool
 	// listed: a list was complete, so a conversation that is not known has only come into being.
@@ -54,9 +57,18 @@ type conversation struct {
 	lowest        uint64 // the lowest seq that was pushed before the conversation was known; 0: none
 	held          map[uint64]*held
 
+	// pullTo: a copy of a message up to here that was pushed, or pulled before stamp grew, may be older than what the app, or this
+	// inbox, knows already. Such a copy is not taken; the message is pulled.
+	pullTo, stamp uint64
+	// ask: it goes further, nobody said how far.
+	ask bool
+
 	changeSeq, changeTarget uint64
 	changes                 []protocol.Message // fetched, for the app
 	changesNext             uint64             // changeSeq once the app took them
+	changesSize             int                // of changes, in bytes
+	askChanges              bool               // changes go further, nobody said how far
+	told                    map[uint64]bool    // change_seqs above changeSeq that the app has: in messages that were handed on
 
 	queued    bool // in ready, or being handed on
 	waiting   bool // in toFetch
@@ -87,11 +99,12 @@ const (
 	maxAcks         = 4   // PUSHes of one message that are acked
 	maxNotes        = 256
 	maxFruitless    = 5
+	maxTold         = 1 << 16
 )
 
 func newInbox(o *Options, count *counters) *inbox {
 	b := &inbox{
-		history: uint64(o.History), maxConvs: o.MaxConversations, maxBytes: max(o.HoldBytes/2, 1), maxNotes: maxNotes, count: count,
+		history: uint64(o.History), maxConvs: o.MaxConversations, maxBytes: max(o.HoldBytes/2, 1), maxNotes: maxNotes, maxTold: maxTold, count: count,
 		convs: map[string]*conversation{}, first: true,
 	}
 	b.work.L, b.fetch.L = &b.mu, &b.mu
@@ -104,6 +117,9 @@ func (b *inbox) load(s Saved) {
 	defer b.mu.Unlock()
 	b.first = s.Session.Token == ""
 	b.listed = !b.first
+	if s.Session.User != "" {
+		b.stream = protocol.UserStream(s.Session.User)
+	}
 	for _, p := range s.Positions {
 		cv := b.conversation(p.ConversationID)
 		if cv == nil {
@@ -123,9 +139,11 @@ func (b *inbox) close() {
 	b.fetch.Broadcast()
 }
 
-func (b *inbox) generation() uint64 {
+// welcome is called with the user of each new connection, before anything is read from it. It returns how many resets there were.
+func (b *inbox) welcome(user string) (gen uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.stream = protocol.UserStream(user)
 	return b.gen
 }
 
@@ -140,7 +158,7 @@ func (b *inbox) reset() {
 	b.gen++
 	b.first, b.listed = true, false
 	b.ready, b.toFetch, b.notes = nil, nil, nil
-	b.pushedBytes, b.fetchedBytes = 0, 0
+	b.pushedBytes, b.fetchedBytes, b.told = 0, 0, 0
 	b.stale = []string{""}
 	b.work.Signal()
 }
@@ -158,13 +176,13 @@ func (b *inbox) connected() {
 	}
 }
 
-// conversation finds or makes one; nil when there is no room for another.
+// conversation finds or makes one; nil when there is no room for another. For the own stream there always is.
 func (b *inbox) conversation(id string) *conversation {
 	cv := b.convs[id]
 	if cv != nil {
 		return cv
 	}
-	if len(b.convs) >= b.maxConvs {
+	if len(b.convs) >= b.maxConvs && id != b.stream {
 		b.count.ignored.Add(1)
 		return nil
 	}
@@ -199,7 +217,7 @@ func (b *inbox) fetchable(cv *conversation) bool {
 	if cv.waiting || cv.fetching || cv.timer != nil {
 		return false
 	}
-	return cv.missing() || b.changed(cv)
+	return cv.missing() || cv.ask || b.changed(cv)
 }
 
 func (cv *conversation) missing() bool {
@@ -207,7 +225,7 @@ func (cv *conversation) missing() bool {
 }
 
 func (b *inbox) changed(cv *conversation) bool {
-	return !b.noChanges && cv.changeSeq < cv.changeTarget && len(cv.changes) == 0
+	return !b.noChanges && (cv.askChanges || cv.changeSeq < cv.changeTarget) && len(cv.changes) == 0
 }
 
 // discover gives a conversation that only a push or an ack has told of a cursor, once the list is complete: then it has come
@@ -221,8 +239,16 @@ func (b *inbox) discover(cv *conversation) bool {
 		if cv.lowest > 0 {
 			before = cv.lowest - 1
 		}
-		cv.cursor = before - min(before, b.history)
+		cv.cursor = before - min(before, b.historyOf(cv))
 	}
 	cv.known, cv.saved = true, cv.cursor
 	return true
+}
+
+// historyOf is how many of the newest messages a device that knew nothing fetches. What the own stream says is in the rest already.
+func (b *inbox) historyOf(cv *conversation) uint64 {
+	if cv.id == b.stream {
+		return 0
+	}
+	return b.history
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/parley-im/parley/protocol"
 )
 
-// ListPage is a page of the list of conversations.
+// ListPage is a page of the list of conversations. The user's own stream is not among them.
 type ListPage struct {
 	Conversations []protocol.Conversation
 	// Whole says that this list has all conversations: those that none of its pages has are gone. Otherwise it has those
@@ -33,7 +33,8 @@ func (b *inbox) list(page []protocol.Conversation, gen uint64) (positions []Posi
 
 func (b *inbox) listOne(cv *conversation, l *protocol.Conversation) {
 	if !cv.known {
-		cv.begin(l, b.first, b.history)
+		cv.begin(l, b.first, b.historyOf(cv))
+		b.distrust(cv, l.MaxSeq)
 	} else if l.MinSeq > cv.cursor+1 {
 		b.advance(cv, l.MinSeq-1)
 	}
@@ -53,7 +54,7 @@ func (cv *conversation) begin(l *protocol.Conversation, first bool, history uint
 	}
 	cv.known = true
 	cv.cursor, cv.saved = from-1, from-1
-	cv.changeSeq, cv.changeTarget = l.ChangeSeq, l.ChangeSeq
+	cv.changeSeq = l.ChangeSeq // what is pulled from now on has those changes
 }
 
 // complete notes that the list is complete, and gives those conversations a place that it does not have.

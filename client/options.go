@@ -16,10 +16,9 @@ import (
 // Options say where a Client connects, as whom, and what it calls. Addr, Token and DeviceID are required; the zero value of every
 // other field is a default that works.
 //
-// The handlers OnMessage, OnChange, OnOwnState, OnStale, OnList, OnEvent and OnSignal are called one at a time, never two at once,
-// with a context that ends when the client stops. They may call the client's methods (Send too), except Close and Ready, which
-// wait for them. A nil handler
-// counts as one that does nothing. When a handler returns an error, the client stops with that error, and what the
+// The handlers OnMessage, OnChange, OnDeleted, OnCleared, OnStale, OnList, OnEvent and OnSignal are called one at a time, never two at
+// once, with a context that ends when the client stops. They may call the client's methods (Send too), except Close and Ready, which
+// wait for them. A nil handler counts as one that does nothing. When a handler returns an error, the client stops with that error, and what the
 // handler was given comes again after the next start.
 type Options struct {
 	// Addr is the server's host and port.
@@ -47,18 +46,23 @@ type Options struct {
 	// OnMessage takes the messages of all conversations: in each of them in the order of seq, each once. Revoked ones come
 	// with StatusRevoked and without content; what is gone or hidden does not come.
 	OnMessage func(ctx context.Context, m protocol.Message) error
-	// OnChange takes a message that was revoked, edited or reacted to after it was stored, as it is now. Of two copies the app keeps
-	// the one with the higher ChangeSeq.
+	// OnChange takes a message that OnMessage took before, or that is older than what this device fetched, when it was revoked, edited
+	// or reacted to: by anybody, on this device too. It comes as it is now; one that an operator has removed meanwhile with StatusGone and
+	// nothing else. In each conversation changes come in the order of ChangeSeq, and each ChangeSeq once: those that the message from
+	// OnMessage had already do not come. (After a restart some may.) Of two copies the app keeps the one with the higher ChangeSeq.
 	OnChange func(ctx context.Context, m protocol.Message) error
-	// OnOwnState takes what another device of the user did to the user's own view: deletions, clears, settings.
-	OnOwnState func(ctx context.Context, s protocol.OwnState) error
+	// OnDeleted is told which messages the user deleted for themselves, OnCleared up to which seq the user cleared the history: on
+	// another device or on this one, also while this one was away. Neither OnMessage nor OnChange gives such a message later. Values are
+	// absolute: what comes twice, after a repeated request say, changes nothing.
+	OnDeleted func(ctx context.Context, conversationID string, seqs []uint64) error
+	OnCleared func(ctx context.Context, conversationID string, upTo uint64) error
 	// OnStale says that what the app has stored of a conversation must be fetched again before it is shown; with "" that of
 	// all conversations, because the server's history is another one: the app drops its cache.
 	OnStale func(ctx context.Context, conversationID string) error
 	// OnList takes the list of conversations: all of it at first, later what changed in it.
 	OnList func(ctx context.Context, p ListPage) error
-	// OnEvent takes events (a read mark, presence …). They are hints: one may be lost when the handlers are slow; then a
-	// SYNC follows by itself.
+	// OnEvent takes events (a read mark, presence …), but not those that other handlers are told of: changes, deletions, clears. They
+	// are hints: one may be lost when the handlers are slow; then a SYNC follows by itself.
 	OnEvent func(ctx context.Context, e protocol.Event)
 	// OnSignal takes signals of other users (typing …). They may be lost.
 	OnSignal func(ctx context.Context, s protocol.Signal)

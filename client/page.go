@@ -1,7 +1,6 @@
 package client
 
 import (
-	"slices"
 	"time"
 
 	"github.com/parley-im/parley/protocol"
@@ -16,7 +15,16 @@ func (b *inbox) fetched(j job, reply *protocol.PullReply) {
 	if cv.gone {
 		return
 	}
-	cv.fetching = false
+	if j.stamp != cv.stamp && j.from <= cv.pullTo {
+		b.ended(j, false)
+		b.schedule(cv)
+		return
+	}
+	b.ended(j, true)
+	if j.open {
+		j.to = max(reply.MaxSeq, j.from-1)
+		cv.target = max(cv.target, j.to)
+	}
 	next := j.from
 	if reply.MinSeq > next { // cleared, or before the user was a member
 		next = min(reply.MinSeq, j.to+1)
@@ -35,13 +43,14 @@ func (b *inbox) fetched(j job, reply *protocol.PullReply) {
 		b.count.fetched.Add(1)
 		b.offerFetched(cv, m, end)
 	}
-	b.progress(j, next > j.from)
+	b.progress(j, next > j.from || next > j.to)
 }
 
 func (b *inbox) offerFetched(cv *conversation, m *protocol.Message, end uint64) {
 	if end <= cv.cursor {
 		return
 	}
+	cv.changeTarget = max(cv.changeTarget, m.ChangeSeq)
 	if old := cv.held[m.Seq]; old != nil {
 		b.replace(old, m, nil)
 		return
@@ -67,50 +76,11 @@ func (b *inbox) progress(j job, made bool) {
 	b.drop(cv)
 }
 
-// fetchedChanges takes a page of changes.
-func (b *inbox) fetchedChanges(j job, reply *protocol.ChangesReply) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv := j.cv
-	if cv.gone {
-		return
-	}
-	cv.fetching = false
-	if reply.Reset && !slices.Contains(b.stale, cv.id) {
-		b.stale = append(b.stale, cv.id)
-		b.work.Signal()
-	}
-	for i := range reply.Messages {
-		if m := &reply.Messages[i]; m.ConversationID == cv.id {
-			b.takeChange(cv, m)
-		}
-	}
-	cv.changesNext = reply.Next
-	if !reply.More {
-		cv.changesNext = max(reply.Next, cv.changeTarget) // all that there is
-	}
-	made := cv.changesNext > j.since
-	if len(cv.changes) == 0 {
-		cv.changeSeq = max(cv.changeSeq, cv.changesNext)
-	}
-	b.progress(j, made)
-}
-
-// takeChange puts a changed message where its older copy is: held, or with the app.
-func (b *inbox) takeChange(cv *conversation, m *protocol.Message) {
-	m.Content = append([]byte(nil), m.Content...)
-	if m.Seq <= cv.cursor {
-		cv.changes = append(cv.changes, *m)
-		return
-	}
-	b.offer(cv, m, nil)
-}
-
 // again asks again at once, or rather with the next connection.
 func (b *inbox) again(j job, after time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.cv.fetching = false
+	b.ended(j, false)
 	b.later(j.cv, after)
 }
 
@@ -118,7 +88,7 @@ func (b *inbox) again(j job, after time.Duration) {
 func (b *inbox) retryFetch(j job, after time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.cv.fetching = false
+	b.ended(j, false)
 	b.later(j.cv, b.delay(j.cv, after))
 }
 
@@ -147,7 +117,7 @@ func (b *inbox) later(cv *conversation, d time.Duration) {
 func (b *inbox) withoutChanges(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.cv.fetching = false
+	b.ended(j, false)
 	b.noChanges = true
 	b.schedule(j.cv)
 }
@@ -156,7 +126,7 @@ func (b *inbox) withoutChanges(j job) {
 func (b *inbox) giveUp(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.cv.fetching = false
+	b.ended(j, true)
 	if !j.cv.gone {
 		b.drop(j.cv)
 	}
@@ -169,6 +139,7 @@ func (b *inbox) drop(cv *conversation) {
 		delete(cv.held, at)
 	}
 	cv.target, cv.changeTarget = cv.cursor, cv.changeSeq
+	cv.ask, cv.askChanges = false, false
 	cv.fruitless, cv.retry = 0, nil
 	b.schedule(cv) // cv.changes may still be there
 }

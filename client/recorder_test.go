@@ -22,7 +22,7 @@ type recorder struct {
 	pages    []ListPage
 	events   []protocol.Event
 	signals  []protocol.Signal
-	own      []protocol.OwnState
+	own      []protocol.OwnState // what OnDeleted and OnCleared were told
 	states   []ConnState
 	ends     []error // of OnConnState
 	results  []result2
@@ -66,9 +66,15 @@ func (r *recorder) options(o *Options) {
 		r.locked(func() { r.pages = append(r.pages, p) })
 		return nil
 	}
-	o.OnOwnState = func(_ context.Context, s protocol.OwnState) error {
+	own := func(s protocol.OwnState) error {
 		r.locked(func() { r.own = append(r.own, s) })
 		return nil
+	}
+	o.OnDeleted = func(_ context.Context, id string, seqs []uint64) error {
+		return own(protocol.OwnState{Op: protocol.OwnDelete, ConversationID: id, Seqs: seqs})
+	}
+	o.OnCleared = func(_ context.Context, id string, upTo uint64) error {
+		return own(protocol.OwnState{Op: protocol.OwnClear, ConversationID: id, UpToSeq: upTo})
 	}
 	o.OnEvent = func(_ context.Context, e protocol.Event) { r.locked(func() { r.events = append(r.events, e) }) }
 	o.OnSignal = func(_ context.Context, s protocol.Signal) { r.locked(func() { r.signals = append(r.signals, s) }) }

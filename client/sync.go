@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ func (c *Client) catchUp(k *conn) error {
 		}
 		whole = whole || reply.Reset
 		last := reply.NextCursor == "" || reply.NextCursor == ask.Cursor
-		err = c.handList(k, ListPage{Conversations: reply.Conversations, Whole: whole, First: first, Last: last})
+		err = c.handList(k, ListPage{Conversations: shown(reply.Conversations), Whole: whole, First: first, Last: last})
 		if err == nil {
 			err = c.noteList(k, reply.Conversations)
 		}
@@ -129,6 +130,20 @@ func (c *Client) catchUp(k *conn) error {
 		}
 		ask.Cursor = reply.NextCursor
 	}
+}
+
+// shown is a list without the user's own stream, which is not for people.
+func shown(list []protocol.Conversation) []protocol.Conversation {
+	i := slices.IndexFunc(list, isStream)
+	if i < 0 {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), isStream)
+}
+
+func isStream(cv protocol.Conversation) bool {
+	kind, _, _ := protocol.ParseConversation(cv.ConversationID)
+	return kind == protocol.KindUser
 }
 
 func (c *Client) syncToken() string {

@@ -55,15 +55,8 @@ func (b *inbox) taken(cv *conversation, h *held) bool {
 	}
 	cv.saved = max(cv.saved, h.end)
 	b.account(h, -h.size)
+	b.noteTold(cv, h.m.ChangeSeq)
 	return true
-}
-
-// changesTaken notes that the app took the page of changes.
-func (b *inbox) changesTaken(cv *conversation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv.changeSeq = max(cv.changeSeq, cv.changesNext)
-	cv.changes = nil
 }
 
 // delivered ends the turn of a conversation. ok is false when a reset dropped it. Without all the client is about to stop, and the

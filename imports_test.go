@@ -42,8 +42,8 @@ var onlyForTests = []string{"storage/storagetest", "storage/mongo/mongotest", "s
 
 // testsMayAlsoImport is what the tests of a package (its _test.go files) need beyond that. The rule is that a test may stand on what is
 // real below the thing that it tests, never on what is above it:
-//   - a backend, and logic, run the suite that defines a correct one, and the one that needs nothing installed; that on MongoDB a server, and
-//     what makes it fail;
+//   - a backend, and logic, run the suite that defines a correct one, and the one that needs nothing installed; the backend on MongoDB
+//     has a server, and what makes it fail;
 //   - conn is knocked at by a real client, with a logic tier of the test's own behind it: the two tiers do not know each other;
 //   - client and bench are end-to-end, against a whole server in the test's process;
 //   - the tests at the root of the module see everything, those of protocol nothing.

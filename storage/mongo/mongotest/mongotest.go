@@ -33,7 +33,8 @@ func URI(tb testing.TB) string {
 	if os.Getenv(quickVariable) == "1" {
 		tb.Skip("no MongoDB server: " + addressVariable + " is not set")
 	}
-	tb.Fatal(addressVariable + " is not set: run `make test`, or `make services` and `env $(cat .services/env) go test …`, or set it to a server of yours")
+	tb.Fatal(addressVariable +
+		" is not set: run `make test`, or `make services` and `env $(cat .services/env) go test …`, or set it to a server of yours")
 	return ""
 }
 

@@ -76,7 +76,8 @@ func NoMajority(code int32, labels ...string) Action {
 		if !ok {
 			return
 		}
-		concern := bson.D{{Key: "code", Value: code}, {Key: "codeName", Value: codeName(code)}, {Key: "errmsg", Value: "injected: waiting for a majority"}}
+		concern := bson.D{{Key: "code", Value: code}, {Key: "codeName", Value: codeName(code)},
+			{Key: "errmsg", Value: "injected: waiting for a majority"}}
 		e.Answer(e.label(append(reply, bson.E{Key: "writeConcernError", Value: concern}), labels))
 	}
 }
@@ -104,7 +105,7 @@ func DropReply() Action {
 	}
 }
 
-// Duplicate is WriteError with a duplicate key. Where the other document matters, insert one for real, at that moment: Do.
+// Duplicate is WriteError with a duplicate key. Where the other document matters, insert one for real at that moment, with Do.
 func Duplicate(indices ...int) Action { return WriteError(CodeDuplicateKey, indices...) }
 
 // WriteError makes the statements of these indices, of an insert, update or delete, fail with the code. They are not forwarded; the others
@@ -207,5 +208,6 @@ func (c *Command) writeError(code int32, index int) bson.D {
 	return append(err,
 		bson.E{Key: "keyPattern", Value: bson.D{{Key: "_id", Value: int32(1)}}},
 		bson.E{Key: "keyValue", Value: bson.D{{Key: "_id", Value: key}}},
-		bson.E{Key: "errmsg", Value: fmt.Sprintf("E11000 duplicate key error collection: %s.%s index: _id_ dup key: { _id: %v }", c.Database, c.Collection, key)})
+		bson.E{Key: "errmsg", Value: fmt.Sprintf("E11000 duplicate key error collection: %s.%s index: _id_ dup key: { _id: %v }",
+			c.Database, c.Collection, key)})
 }

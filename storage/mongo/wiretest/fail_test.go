@@ -75,9 +75,10 @@ func TestDuplicate(t *testing.T) {
 		failed  []failure
 		left    []int32
 	}{
-		"one of an unordered bulk": {false, []int{1}, []mongo.WriteModel{insert(1), insert(2), insert(3)}, []failure{{1, 11000}}, []int32{1, 3, 9}},
-		"all":                      {false, []int{0, 1}, []mongo.WriteModel{insert(1), insert(2)}, []failure{{0, 11000}, {1, 11000}}, []int32{9}},
-		"an ordered bulk":          {true, []int{1}, []mongo.WriteModel{insert(1), insert(2), insert(3)}, []failure{{1, 11000}}, []int32{1, 9}},
+		"one of an unordered bulk": {false, []int{1}, []mongo.WriteModel{insert(1), insert(2), insert(3)},
+			[]failure{{1, 11000}}, []int32{1, 3, 9}},
+		"all":             {false, []int{0, 1}, []mongo.WriteModel{insert(1), insert(2)}, []failure{{0, 11000}, {1, 11000}}, []int32{9}},
+		"an ordered bulk": {true, []int{1}, []mongo.WriteModel{insert(1), insert(2), insert(3)}, []failure{{1, 11000}}, []int32{1, 9}},
 		"beside a real one": {false, []int{0}, []mongo.WriteModel{insert(1), insert(2), insert(9), insert(4)},
 			[]failure{{0, 11000}, {2, 11000}}, []int32{2, 4, 9}},
 		"after a real one, ordered": {true, []int{2}, []mongo.WriteModel{insert(1), insert(9), insert(3)}, []failure{{1, 11000}}, []int32{1, 9}},
@@ -118,17 +119,20 @@ func TestWriteErrorOfUpdates(t *testing.T) {
 	upsert := func(id int) mongo.WriteModel {
 		return mongo.NewUpdateOneModel().SetFilter(doc(id)).SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}).SetUpsert(true)
 	}
-	result, err := b.through.BulkWrite(t.Context(), []mongo.WriteModel{upsert(1), upsert(2), upsert(9), upsert(4)}, options.BulkWrite().SetOrdered(false))
+	models := []mongo.WriteModel{upsert(1), upsert(2), upsert(9), upsert(4)}
+	result, err := b.through.BulkWrite(t.Context(), models, options.BulkWrite().SetOrdered(false))
 	var bulk mongo.BulkWriteException
 	if !errors.As(err, &bulk) || len(bulk.WriteErrors) != 1 || bulk.WriteErrors[0].Index != 1 || !mongo.IsDuplicateKeyError(err) {
 		t.Errorf("the driver sees %v", err)
 	}
-	if result.MatchedCount != 1 || result.ModifiedCount != 1 || result.UpsertedCount != 2 || result.UpsertedIDs[3] == nil || result.UpsertedIDs[0] == nil {
+	if result.MatchedCount != 1 || result.ModifiedCount != 1 || result.UpsertedCount != 2 ||
+		result.UpsertedIDs[3] == nil || result.UpsertedIDs[0] == nil {
 		t.Errorf("%+v", result)
 	}
 	wantIDs(t, b.beside, 1, 4, 9)
 	b.On(Match{Command: "update", Times: 1}, WriteError(CodeMaxTimeMSExpired, 0))
-	if _, err := b.through.BulkWrite(t.Context(), []mongo.WriteModel{set(9, 5)}); !errors.As(err, &bulk) || bulk.WriteErrors[0].Code != CodeMaxTimeMSExpired {
+	_, err = b.through.BulkWrite(t.Context(), []mongo.WriteModel{set(9, 5)})
+	if !errors.As(err, &bulk) || bulk.WriteErrors[0].Code != CodeMaxTimeMSExpired {
 		t.Errorf("the driver sees %v", err)
 	}
 }

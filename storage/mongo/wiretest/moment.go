@@ -72,9 +72,9 @@ func (g *Gate) Reached() <-chan struct{} { return g.reached }
 // Open lets all commands go, those that come later too.
 func (g *Gate) Open() { g.once.Do(func() { close(g.open) }) }
 
-// Behind answers reads from what it saw earlier: a majority read that is behind what was written. Its method Read is the action. Until Freeze, and
-// after Thaw, it notes the last reply to each read; in between it gives the noted ones. Reads are the same when they differ in nothing but
-// their session and cluster time. One that was never noted, or whose reply did not fit into the first batch, goes to the server.
+// Behind answers reads from what it saw earlier: a majority read that is behind what was written. Its method Read is the action. Until
+// Freeze, and after Thaw, it notes the last reply to each read; in between it gives the noted ones. Reads are the same when they differ in
+// nothing but their session and cluster time. One that was never noted, or whose reply did not fit into the first batch, goes to the server.
 type Behind struct {
 	mu     sync.Mutex
 	frozen bool

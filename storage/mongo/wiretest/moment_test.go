@@ -17,7 +17,9 @@ func TestRules(t *testing.T) {
 	five := b.On(Match{Collection: "c", If: func(c *Command) bool {
 		return len(c.Statements) == 1 && c.Statements[0].Lookup("_id").AsInt64() == 5
 	}}, Fail(CodeMaxTimeMSExpired))
-	for _, c := range []struct{ id, code int32 }{{1, 0}, {2, CodeNotWritablePrimary}, {3, 0}, {5, CodeMaxTimeMSExpired}, {5, CodeMaxTimeMSExpired}, {6, 0}} {
+	for _, c := range []struct{ id, code int32 }{
+		{1, 0}, {2, CodeNotWritablePrimary}, {3, 0}, {5, CodeMaxTimeMSExpired}, {5, CodeMaxTimeMSExpired}, {6, 0},
+	} {
 		select {
 		case <-second.Reached():
 			if c.id < 3 {

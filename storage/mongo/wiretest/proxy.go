@@ -152,7 +152,7 @@ func (p *Proxy) Up() {
 // close ends every connection, waits until nothing of the proxy runs, and returns what went wrong that no rule asked for.
 func (p *Proxy) close() []error {
 	close(p.closing)
-	p.listener.Close()
+	p.listener.Close() //nolint:errcheck // accept ends all the same
 	p.mu.Lock()
 	for l := range p.links {
 		l.close()

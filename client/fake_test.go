@@ -29,9 +29,12 @@ type fake struct {
 	onHello func(p *peer, h protocol.Hello) (handled bool)
 	onFrame func(p *peer, f protocol.Frame) (handled bool)
 	onPush  func(p *peer, m *protocol.Message) (drop bool)
+	onEvent func(p *peer, e *protocol.Event) (drop bool)
 	tune    func(w *protocol.Welcome)
 	// noSeq: acks come without a seq, and the message in a PUSH.
 	noSeq bool
+	// behind is how far behind CHANGES may be asked for; 0: any.
+	behind uint64
 
 	mu     sync.Mutex
 	epoch  string
@@ -48,6 +51,7 @@ type fakeConversation struct {
 	log     []protocol.Message // seq i+1 at i
 	minSeq  uint64
 	changes []uint64 // the seq of change i+1 at i
+	hidden  map[uint64]bool
 	stamp   int
 }
 
@@ -66,6 +70,8 @@ type peer struct {
 	hello    protocol.Hello
 	welcomed bool
 	ended    bool // by us: nothing that still comes is looked at
+	// captured, when set, gets what is written instead of the client.
+	captured *[]byte
 }
 
 // cut ends the connection, without a word.
@@ -131,8 +137,17 @@ func (p *peer) serve() {
 
 // write sends a frame. An error only says that the connection is gone.
 func (p *peer) write(cmd protocol.Command, id uint32, body protocol.Body) {
+	b := protocol.AppendFrame(nil, cmd, id, body)
+	if p.captured != nil {
+		*p.captured = append(*p.captured, b...)
+		return
+	}
+	p.send(b)
+}
+
+func (p *peer) send(b []byte) {
 	p.nc.SetWriteDeadline(time.Now().Add(5 * time.Second))
-	p.nc.Write(protocol.AppendFrame(nil, cmd, id, body))
+	p.nc.Write(b)
 }
 
 func (p *peer) fail(id uint32, code protocol.ErrorCode, retryMS uint32) {
@@ -208,6 +223,8 @@ func (p *peer) answer(fr protocol.Frame) {
 	case protocol.CmdSignOut:
 		p.write(fr.Command.Reply(), fr.RequestID, nil)
 	case protocol.CmdPushAck, protocol.CmdSignal:
+	case protocol.CmdRevoke, protocol.CmdEdit, protocol.CmdReact, protocol.CmdDelete, protocol.CmdClear:
+		p.answerAlter(fr)
 	default:
 		p.fail(fr.RequestID, protocol.CodeUnknownCommand, 0)
 	}
@@ -368,10 +385,10 @@ func (cv *fakeConversation) pull(q protocol.Pull) *protocol.PullReply {
 	}
 	var all []protocol.Message
 	for seq := from; seq <= to; {
-		m := cv.log[seq-1]
+		m := cv.show(seq)
 		if placeholder(&m) { // a run of one status is one entry
 			m.Run = 1
-			for seq+uint64(m.Run) <= to && cv.log[seq+uint64(m.Run)-1].Status == m.Status {
+			for seq+uint64(m.Run) <= to && cv.show(seq+uint64(m.Run)).Status == m.Status {
 				m.Run++
 			}
 			seq += uint64(m.Run) - 1
@@ -397,13 +414,17 @@ func (p *peer) answerChanges(fr protocol.Frame) {
 	cv := p.f.conversation(q.ConversationID)
 	var reply protocol.ChangesReply
 	reply.Next = q.Since
+	if now := uint64(len(cv.changes)); q.Since > now || p.f.behind > 0 && now-q.Since > p.f.behind {
+		p.write(fr.Command.Reply(), fr.RequestID, &protocol.ChangesReply{Next: now, Reset: true})
+		return
+	}
 	for i := q.Since; i < uint64(len(cv.changes)); i++ {
 		if len(reply.Messages) == int(q.Limit) {
 			reply.More = true
 			break
 		}
 		if m := cv.log[cv.changes[i]-1]; m.ChangeSeq == i+1 {
-			reply.Messages = append(reply.Messages, m)
+			reply.Messages = append(reply.Messages, cv.show(m.Seq))
 		}
 		reply.Next = i + 1
 	}

@@ -76,8 +76,8 @@ func (c *Client) handOwnState(m *protocol.Message) error {
 func (b *inbox) hide(id string, seqs []uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	cv := b.convs[id]
-	if cv == nil || !cv.known { // what it begins with is pulled
+	cv := b.conversation(id)
+	if cv == nil {
 		return
 	}
 	for _, seq := range seqs {
@@ -95,12 +95,15 @@ func (b *inbox) hide(id string, seqs []uint64) {
 func (b *inbox) cleared(id string, upTo uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	cv := b.convs[id]
-	if cv == nil || !cv.known {
+	cv := b.conversation(id)
+	if cv == nil {
 		return
 	}
 	cv.stamp++
-	b.advance(cv, upTo)
+	b.distrust(cv, upTo)
+	if cv.known {
+		b.advance(cv, upTo)
+	}
 	b.hideChanges(cv, func(m protocol.Message) bool { return m.Seq <= upTo })
 	b.schedule(cv)
 }

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.uber.org/goleak"
 )
 
@@ -235,4 +236,23 @@ func code(err error) int32 {
 		return failed.Code
 	}
 	return 0
+}
+
+// A write to which no reply is wanted gets none, and the next command of its connection gets its own.
+func TestUnacknowledged(t *testing.T) {
+	b := setUp(t)
+	rule := b.On(Match{Command: "insert"}, FailAfter(CodeShutdownInProgress))
+	silent := b.through.Clone(options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
+	if _, err := silent.InsertOne(t.Context(), doc(int32(1))); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); len(ids(t, b.through)) == 0; {
+		if time.Now().After(end) {
+			t.Fatal("the write did not arrive")
+		}
+	}
+	if rule.Hits() != 1 {
+		t.Errorf("%d hits", rule.Hits())
+	}
+	wantIDs(t, b.beside, 1)
 }

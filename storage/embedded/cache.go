@@ -37,8 +37,10 @@ func NewCache(bytes int64) *Cache { return newCache(bytes, time.Now) }
 func newCache(bytes int64, now func() time.Time) *Cache {
 	return &Cache{
 		bodies: otter.Must(&otter.Options[storage.BodyKey, []byte]{
-			MaximumWeight:    uint64(cmp.Or(max(bytes, 0), 64<<20)),
-			Weigher:          func(k storage.BodyKey, body []byte) uint32 { return uint32(len(k.Conversation) + len(body) + bodyOverhead) },
+			MaximumWeight: uint64(cmp.Or(max(bytes, 0), 64<<20)),
+			Weigher: func(k storage.BodyKey, body []byte) uint32 {
+				return uint32(len(k.Conversation) + len(body) + bodyOverhead)
+			},
 			ExpiryCalculator: otter.ExpiryCreating[storage.BodyKey, []byte](bodyLife),
 			Clock:            cacheClock{now},
 		}),

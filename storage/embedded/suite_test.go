@@ -27,20 +27,32 @@ func open(tb testing.TB, o embedded.Options) *embedded.Store {
 	return s
 }
 
+// backend is a store in the folder "data" of a file system, or of the operating system's.
+func backend(tb testing.TB, o embedded.Options) storagetest.Backend {
+	s := open(tb, o)
+	return storagetest.Backend{
+		Buckets: s, Directory: s, Changes: s, Operator: s,
+		Reopen: func() storagetest.Backend {
+			tb.Helper()
+			if err := s.Close(); err != nil {
+				tb.Fatal(err)
+			}
+			return backend(tb, o)
+		},
+	}
+}
+
 // inMemory and onSlowDisk are for the suites, onDisk for the benchmarks.
 func inMemory(tb testing.TB) storagetest.Backend {
-	s := open(tb, embedded.Options{Dir: "data", FS: vfs.NewMem()})
-	return storagetest.Backend{Buckets: s, Directory: s}
+	return backend(tb, embedded.Options{Dir: "data", FS: vfs.NewMem()})
 }
 
 func onSlowDisk(tb testing.TB) storagetest.Backend {
-	s := open(tb, embedded.Options{Dir: "data", FS: storagetest.Slow{FS: vfs.NewMem(), Sync: time.Millisecond}})
-	return storagetest.Backend{Buckets: s, Directory: s}
+	return backend(tb, embedded.Options{Dir: "data", FS: storagetest.Slow{FS: vfs.NewMem(), Sync: time.Millisecond}})
 }
 
 func onDisk(tb testing.TB) storagetest.Backend {
-	s := open(tb, embedded.Options{Dir: tb.TempDir()})
-	return storagetest.Backend{Buckets: s, Directory: s}
+	return backend(tb, embedded.Options{Dir: tb.TempDir()})
 }
 
 func TestBuckets(t *testing.T) { storagetest.TestBuckets(t, inMemory) }
@@ -58,6 +70,15 @@ func TestDirectorySlowDisk(t *testing.T) {
 	t.Parallel()
 	storagetest.TestDirectory(t, onSlowDisk)
 }
+
+func TestChanges(t *testing.T) { storagetest.TestChanges(t, inMemory) }
+
+func TestChangesSlowDisk(t *testing.T) {
+	t.Parallel()
+	storagetest.TestChanges(t, onSlowDisk)
+}
+
+var _ storage.Changes = (*embedded.Store)(nil)
 
 func routes(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) }
 

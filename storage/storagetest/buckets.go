@@ -16,6 +16,26 @@ import (
 type Backend struct {
 	Buckets   storage.Buckets
 	Directory storage.Directory
+	Changes   storage.Changes
+	Operator  storage.Operator
+	// Reopen closes the store and opens it again, with what is in it.
+	Reopen func() Backend
+	// Repeats says that its stamps are times of a clock, so that two changes may have one, and that Changed holds back upTo for a while: what
+	// changed before comes again.
+	Repeats bool
+	// Borders says that it stores messages in buckets, and that a run which crosses the border of one may be seen up to it before the rest comes.
+	Borders bool
+}
+
+// endsAt tells whether a reader may see tail as the last message.
+func (b Backend) endsAt(k *Talk, tail uint64) bool {
+	_, ok := k.StateAt(tail)
+	return ok || b.Borders && tail%storage.BucketSize == 0
+}
+
+// later tells whether a stamp is that of a later change than another.
+func (b *Backend) later(stamp, than storage.Stamp) bool {
+	return stamp > than || b.Repeats && stamp == than
 }
 
 // TestBuckets is the suite of storage.Buckets.
@@ -33,15 +53,16 @@ func TestBuckets(t *testing.T, open func(tb testing.TB) Backend) {
 		{"LargeRuns", testLargeRuns},
 		{"Stale", testStale},
 		{"StaleAll", testStaleAll},
-		{"InFlight", testInFlight},
 		{"CompetingWriters", testCompetingWriters},
-		{"ReadersSeePrefixes", testReadersSeePrefixes},
 		{"Neighbours", testNeighbours},
-		{"Stamps", testStamps},
+		{"Slots", testSlots},
 		{"Random", testRandomBuckets},
 	} {
 		t.Run(sub.name, func(t *testing.T) { sub.test(t, open(t).Buckets) })
 	}
+	t.Run("InFlight", func(t *testing.T) { testInFlight(t, open(t)) })
+	t.Run("ReadersSeePrefixes", func(t *testing.T) { testReadersSeePrefixes(t, open(t)) })
+	t.Run("Stamps", func(t *testing.T) { testStamps(t, open(t)) })
 }
 
 func seeded(a uint64) *rand.Rand { return rand.New(rand.NewPCG(a, 42)) }
@@ -210,8 +231,8 @@ func testStaleAll(t *testing.T, b storage.Buckets) {
 
 // testInFlight: several Appends to the same conversations, before the first is waited for. A reader sees the end of one of
 // them, at least of the last that was waited for, and never goes back.
-func testInFlight(t *testing.T, b storage.Buckets) {
-	r := seeded(9)
+func testInFlight(t *testing.T, backend Backend) {
+	r, b := seeded(9), backend.Buckets
 	talks := []*Talk{Direct("alice", "bob"), Direct("alice", "carol"), Direct("bob", "carol")}
 	shown := make([]uint64, len(talks))
 	look := func(atLeast []uint64) {
@@ -220,7 +241,7 @@ func testInFlight(t *testing.T, b storage.Buckets) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, ok := k.StateAt(s.Tail); !ok || s.Tail < shown[i] || atLeast != nil && s.Tail < atLeast[i] {
+			if !backend.endsAt(k, s.Tail) || s.Tail < shown[i] || atLeast != nil && s.Tail < atLeast[i] {
 				t.Fatalf("%s: tail %d, seen before %d, waited for %v", k.ID, s.Tail, shown[i], atLeast)
 			}
 			shown[i] = s.Tail
@@ -331,7 +352,8 @@ func testCompetingWriters(t *testing.T, b storage.Buckets) {
 
 // testReadersSeePrefixes: while writers append, readers see the conversation as it was at some moment: dense, ending where a run
 // ended, and never shorter than before.
-func testReadersSeePrefixes(t *testing.T, b storage.Buckets) {
+func testReadersSeePrefixes(t *testing.T, backend Backend) {
+	b := backend.Buckets
 	const writers, batches = 3, 60
 	talks := make([]*Talk, writers)
 	var writing, reading sync.WaitGroup
@@ -358,7 +380,7 @@ func testReadersSeePrefixes(t *testing.T, b storage.Buckets) {
 		for range 2 {
 			reading.Go(func() {
 				for seen := uint64(0); !isClosed(done); {
-					seen = k.readPrefix(t, b, seen)
+					seen = k.readPrefix(t, backend, seen)
 				}
 			})
 		}
@@ -374,13 +396,13 @@ func testReadersSeePrefixes(t *testing.T, b storage.Buckets) {
 }
 
 // readPrefix reads all that there is, which must reach to a run's end at or above seen, and returns its tail.
-func (k *Talk) readPrefix(t *testing.T, b storage.Buckets, seen uint64) uint64 {
+func (k *Talk) readPrefix(t *testing.T, b Backend, seen uint64) uint64 {
 	tail := uint64(0)
-	err := b.Read(context.Background(), storage.Range{Conversation: k.ID, From: 1, To: 1 << 40}, func(s *storage.Slot) bool {
+	err := b.Buckets.Read(context.Background(), storage.Range{Conversation: k.ID, From: 1, To: 1 << 40}, func(s *storage.Slot) bool {
 		tail++
 		return s.Message.Seq == tail && s.Message.ServerMsgID == k.Slots[tail-1].Message.ServerMsgID
 	})
-	if _, ok := k.StateAt(tail); err != nil || !ok || tail < seen {
+	if err != nil || !b.endsAt(k, tail) || tail < seen {
 		t.Errorf("%s: a reader sees %d messages, before %d: %v", k.ID, tail, seen, err)
 	}
 	return tail
@@ -416,25 +438,56 @@ func testNeighbours(t *testing.T, b storage.Buckets) {
 }
 
 // testStamps: an append raises its conversation's stamp above all that was there before, and touches no other's.
-func testStamps(t *testing.T, b storage.Buckets) {
+func testStamps(t *testing.T, b Backend) {
 	r := seeded(11)
 	talks := []*Talk{Direct("a", "b"), Direct("a", "c"), Direct("b", "c")}
 	stamps := make([]storage.Stamp, len(talks))
 	highest := storage.Stamp(0)
 	for range 50 {
 		i := r.IntN(len(talks))
-		appendRuns(t, b, talks[i].Run(r, 1))
+		appendRuns(t, b.Buckets, talks[i].Run(r, 1))
 		for j, k := range talks {
-			s, err := b.State(t.Context(), k.ID)
+			s, err := b.Buckets.State(t.Context(), k.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i == j && s.Stamp <= highest || i != j && s.Stamp != stamps[j] {
+			if i == j && !b.later(s.Stamp, highest) || i != j && s.Stamp != stamps[j] {
 				t.Fatalf("%s: stamp %d after %d, highest %d, written: %t", k.ID, s.Stamp, stamps[j], highest, i == j)
 			}
 			stamps[j] = s.Stamp
 		}
 		highest = max(highest, stamps[i])
+	}
+}
+
+// testSlots: in the order of the list, whatever it is.
+func testSlots(t *testing.T, b storage.Buckets) {
+	r, k := seeded(13), Direct("alice", "bob")
+	k.CheckSlots(t, b, "", []uint64{1, 2, 100, 101}, 0)
+	for _, n := range []int{1, 98, 1, 1, 3, 150, 1, 44} {
+		appendRuns(t, b, k.Run(r, n))
+	}
+	k.CheckSlots(t, b, "", nil, k.Tail())
+	for range 30 {
+		seqs := make([]uint64, 1+r.IntN(30))
+		for i := range seqs {
+			seqs[i] = 1 + r.Uint64N(310)
+		}
+		k.CheckSlots(t, b, "bob", seqs, k.Tail())
+	}
+	k.CheckSlots(t, b, "", []uint64{299, 1, 1, 100, 300, 10_086, 101, 100, 1_000_000_000_000, 1 << 63, 2}, k.Tail())
+	for limit := 1; limit < 5; limit++ {
+		n := 0
+		err := b.Slots(t.Context(), k.ID, "", []uint64{150, 7, 299, 7, 1000, 1}, func(*storage.Slot) bool { n++; return n < limit })
+		if err != nil || n != limit {
+			t.Fatalf("slots stopped at %d of %d: %v", n, limit, err)
+		}
+	}
+	for _, bad := range [][]uint64{{0}, {1, 0}, {1, 2, 300, 0, 5}} {
+		err := b.Slots(t.Context(), k.ID, "", bad, func(*storage.Slot) bool { t.Error("it yields"); return true })
+		if !errors.Is(err, storage.ErrInvalidSeq) {
+			t.Fatalf("slots %v: %v, want ErrInvalidSeq", bad, err)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ type Talk struct {
 	nowMS   int64
 	counts  storage.Counts
 	active  int64
+	marks   marks // what was done to the messages; marks.go
 }
 
 // NewTalk is an empty conversation. The members are taken from the id of a direct one.
@@ -104,6 +105,7 @@ func (k *Talk) count(m *protocol.Message) {
 // Cut takes the messages above tail, the end of a run, out of the model: they were lost in a crash, as they may.
 func (k *Talk) Cut(tail uint64) {
 	k.Slots = k.Slots[:tail]
+	k.marks.cut(tail)
 	k.counts, k.active = storage.Counts{}, 0
 	for i, end := range k.Ends {
 		if end.Tail > tail {
@@ -175,41 +177,88 @@ func (k *Talk) CheckRecent(tb testing.TB, b storage.Buckets, tail uint64) {
 	}
 }
 
-// CheckRead holds a Read against the model, when tail is the last message that there is.
+// CheckRead holds a Read for nobody against the model, when tail is the last message that there is.
 func (k *Talk) CheckRead(tb testing.TB, b storage.Buckets, from, to uint64, newestFirst bool, tail uint64) {
 	tb.Helper()
+	k.CheckRange(tb, b, storage.Range{From: from, To: to, NewestFirst: newestFirst}, tail)
+}
+
+// CheckRange holds a Read of the conversation against the model, when tail is the last message that there is.
+func (k *Talk) CheckRange(tb testing.TB, b storage.Buckets, q storage.Range, tail uint64) {
+	tb.Helper()
+	q.Conversation = k.ID
 	var got []*storage.Slot
-	err := b.Read(context.Background(), storage.Range{Conversation: k.ID, From: from, To: to, NewestFirst: newestFirst}, func(s *storage.Slot) bool {
+	err := b.Read(context.Background(), q, func(s *storage.Slot) bool {
 		got = append(got, s)
 		return true
 	})
 	if err != nil {
-		tb.Fatalf("%s: read %d to %d: %v", k.ID, from, to, err)
+		tb.Fatalf("read %+v: %v", q, err)
 	}
-	to = min(to, tail)
-	if want := int(to) - int(from) + 1; len(got) != max(want, 0) {
-		tb.Fatalf("%s: read %d to %d of %d yields %d slots", k.ID, from, to, tail, len(got))
+	to := min(q.To, tail)
+	if want := int(to) - int(q.From) + 1; len(got) != max(want, 0) {
+		tb.Fatalf("read %+v of %d yields %d slots", q, tail, len(got))
 	}
 	for i, slot := range got {
-		seq := from + uint64(i)
-		if newestFirst {
+		seq := q.From + uint64(i)
+		if q.NewestFirst {
 			seq = to - uint64(i)
 		}
-		k.CheckSlot(tb, seq, slot)
+		k.CheckView(tb, q.Viewer, seq, slot)
 	}
 }
 
-// CheckSlot holds a slot that was read for seq against the model.
+// CheckSlots holds Slots against the model, when tail is the last message that there is.
+func (k *Talk) CheckSlots(tb testing.TB, b storage.Buckets, viewer string, seqs []uint64, tail uint64) {
+	tb.Helper()
+	var want []uint64
+	for _, seq := range seqs {
+		if seq <= tail {
+			want = append(want, seq)
+		}
+	}
+	n := 0
+	err := b.Slots(context.Background(), k.ID, viewer, seqs, func(s *storage.Slot) bool {
+		if n == len(want) {
+			tb.Fatalf("%s: slots %v yield %d more", k.ID, seqs, s.Message.Seq)
+		}
+		k.CheckView(tb, viewer, want[n], s)
+		n++
+		return true
+	})
+	if err != nil || n != len(want) {
+		tb.Fatalf("%s: slots %v of %d yield %d: %v", k.ID, seqs, tail, n, err)
+	}
+}
+
+// CheckSlot holds a slot that was read for nobody against the model.
 func (k *Talk) CheckSlot(tb testing.TB, seq uint64, got *storage.Slot) {
 	tb.Helper()
-	want := &k.Slots[seq-1]
+	k.CheckView(tb, "", seq, got)
+}
+
+// CheckView holds a slot that was read for a viewer against the model.
+func (k *Talk) CheckView(tb testing.TB, viewer string, seq uint64, got *storage.Slot) {
+	tb.Helper()
+	want := k.View(viewer, seq)
+	k.checkMessage(tb, &want, got)
+	if l := &got.Labels; l.Gone { // whose it was matters no more
+		l.Hidden, l.ChangeSeq = false, 0
+	}
+	if !SameLabels(&got.Labels, &want.Labels) {
+		tb.Fatalf("%s: seq %d has for %q labels %s, want %s", k.ID, seq, viewer, describe(&got.Labels), describe(&want.Labels))
+	}
+}
+
+// checkMessage holds everything but the labels against the model.
+func (k *Talk) checkMessage(tb testing.TB, want, got *storage.Slot) {
+	tb.Helper()
+	seq := want.Message.Seq
 	switch {
 	case !bytes.Equal(protocol.AppendBody(nil, &got.Message), protocol.AppendBody(nil, &want.Message)):
 		tb.Fatalf("%s: seq %d is %+v, want %+v", k.ID, seq, got.Message, want.Message)
 	case got.LogTimeMS != want.LogTimeMS || got.Counts != want.Counts:
 		tb.Fatalf("%s: seq %d has log time %d and counts %v, want %d and %v", k.ID, seq, got.LogTimeMS, got.Counts, want.LogTimeMS, want.Counts)
-	case got.Labels.Revoke != nil || got.Labels.Edit != nil || got.Labels.Reactions != nil || got.Labels.Hidden || got.Labels.Gone || got.Labels.ChangeSeq != 0:
-		tb.Fatalf("%s: seq %d has labels %+v", k.ID, seq, got.Labels)
 	}
 }
 

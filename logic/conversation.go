@@ -45,7 +45,7 @@ func (l *Logic) getConversations(s *session, q *protocol.GetConversations) (*pro
 func (l *Logic) conversation(s *session, e *storage.Entry) (c protocol.Conversation, err error) {
 	c = protocol.Conversation{
 		ConversationID: e.Conversation, MaxSeq: e.State.Tail, MinSeq: e.MinSeq, ReadSeq: e.ReadSeq, PeerReadSeq: e.PeerReadSeq,
-		ActiveMS: e.State.ActiveMS,
+		ActiveMS: e.State.ActiveMS, ChangeSeq: e.ChangeSeq,
 	}
 	if c.Unread, err = l.unreadOf(s.User, e); err != nil {
 		return c, err
@@ -53,7 +53,7 @@ func (l *Logic) conversation(s *session, e *storage.Entry) (c protocol.Conversat
 	if e.State.Tail < max(e.MinSeq, 1) {
 		return c, nil
 	}
-	last, err := l.slot(e.Conversation, e.State.Tail)
+	last, err := l.slot(e.Conversation, s.User, e.State.Tail)
 	if err != nil {
 		return c, err
 	}

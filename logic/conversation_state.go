@@ -11,7 +11,7 @@ import (
 // conversation is what a sequencer remembers of a conversation: all of it can be read back from its newest messages.
 type conversation struct {
 	id       string
-	users    [2]string // of a direct conversation, in byte order
+	users    [2]string // of a direct conversation, in byte order; the owner of a stream twice
 	recent   recent    // recent.tail is the conversation's tail
 	counts   storage.Counts
 	activeMS int64

@@ -2,13 +2,16 @@ package logic
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/parley-im/parley/protocol"
+	"github.com/parley-im/parley/storage"
 )
 
 // history is what clients have seen, over any number of crashes: the closing checker holds it against what is stored.
@@ -16,10 +19,17 @@ type history struct {
 	acks  map[string]protocol.SendAck  // by sender, conversation and client_msg_id
 	shown map[string]map[uint64]string // conversation → seq → server_msg_id, pushed or pulled
 	sent  map[string]bool              // as acks: ever handed in
+
+	changes map[string]map[uint64]uint64 // conversation → change_seq → seq
+	hidden  map[string]map[uint64]bool   // user and conversation → seq, as was answered
+	cleared map[string]uint64            // user and conversation → min_seq, as was answered
 }
 
 func newHistory() *history {
-	return &history{acks: map[string]protocol.SendAck{}, shown: map[string]map[uint64]string{}, sent: map[string]bool{}}
+	return &history{
+		acks: map[string]protocol.SendAck{}, shown: map[string]map[uint64]string{}, sent: map[string]bool{},
+		changes: map[string]map[uint64]uint64{}, hidden: map[string]map[uint64]bool{}, cleared: map[string]uint64{},
+	}
 }
 
 func sendKey(sender, conversation, clientMsgID string) string {
@@ -47,13 +57,60 @@ func (h *history) see(t *testing.T, d *device) {
 			var p protocol.PullReply
 			must(t, protocol.Unmarshal(f.Body, &p))
 			h.showAll(t, p.Messages)
+		default:
+			h.seeChange(t, d, &f)
 		}
 	}
 }
 
+// asked is what a request was about, for replies that do not say.
+type asked struct {
+	conversation string
+	seq          uint64
+}
+
+// seeChange notes what a device got answered to REVOKE, EDIT, REACT, DELETE and CLEAR.
+func (h *history) seeChange(t *testing.T, d *device, f *protocol.Frame) {
+	q := d.asked[f.RequestID]
+	who := d.session.User + " " + q.conversation
+	switch f.Command {
+	case protocol.CmdRevoke.Reply(), protocol.CmdEdit.Reply(), protocol.CmdReact.Reply():
+		var r protocol.ChangeReply
+		must(t, protocol.Unmarshal(f.Body, &r))
+		h.change(t, q.conversation, r.ChangeSeq, q.seq)
+	case protocol.CmdDelete.Reply():
+		if h.hidden[who] == nil {
+			h.hidden[who] = map[uint64]bool{}
+		}
+		h.hidden[who][q.seq] = true
+	case protocol.CmdClear.Reply():
+		var r protocol.ClearReply
+		must(t, protocol.Unmarshal(f.Body, &r))
+		h.cleared[who] = max(h.cleared[who], r.MinSeq)
+	}
+}
+
+// change notes that a message has a change of that number, which no other message may have.
+func (h *history) change(t *testing.T, conversation string, changeSeq, seq uint64) {
+	if changeSeq == 0 { // a change that changes nothing, of a message that never changed
+		return
+	}
+	if h.changes[conversation] == nil {
+		h.changes[conversation] = map[uint64]uint64{}
+	}
+	if before, ok := h.changes[conversation][changeSeq]; ok && before != seq {
+		t.Errorf("%s: change %d is of seq %d and of seq %d", conversation, changeSeq, before, seq)
+	}
+	h.changes[conversation][changeSeq] = seq
+}
+
 func (h *history) showAll(t *testing.T, list []protocol.Message) {
 	for _, m := range list {
+		if placeholder(&m) {
+			continue
+		}
 		h.show(t, m.ConversationID, m.Seq, m.ServerMsgID)
+		h.change(t, m.ConversationID, m.ChangeSeq, m.Seq)
 	}
 }
 
@@ -67,19 +124,19 @@ func (h *history) show(t *testing.T, conversation string, seq uint64, id string)
 	h.shown[conversation][seq] = id
 }
 
-// check holds everything that was seen against the store, as its users read it.
+// check holds everything that was seen against what is stored.
 func (h *history) check(t *testing.T, s *server) {
 	stored := map[string]map[uint64]string{}
 	for conversation := range h.shown {
-		_, a, _ := protocol.ParseConversation(conversation)
-		reader := s.online(a)
+		kind, _, _ := protocol.ParseConversation(conversation)
 		ids := map[string]bool{}
 		stored[conversation] = map[uint64]string{}
-		for i, m := range reader.pullAll(conversation, 200) {
+		for i, slot := range s.slots(conversation, "") {
+			m := &slot.Message
 			if m.Seq != uint64(i+1) || ids[m.ServerMsgID] {
 				t.Errorf("%s: at place %d stands seq %d, id %s", conversation, i+1, m.Seq, m.ServerMsgID)
 			}
-			if !h.sent[sendKey(m.Sender, conversation, m.ClientMsgID)] {
+			if kind == protocol.KindDirect && !h.sent[sendKey(m.Sender, conversation, m.ClientMsgID)] {
 				t.Errorf("%s/%d was never sent", conversation, m.Seq)
 			}
 			ids[m.ServerMsgID] = true
@@ -90,11 +147,62 @@ func (h *history) check(t *testing.T, s *server) {
 				t.Errorf("%s/%d was shown as %s, is stored as %q", conversation, seq, id, stored[conversation][seq])
 			}
 		}
-		reader.hangUp()
+		h.checkChanges(t, s, conversation)
 	}
+	h.checkOwn(t, s)
 	for key, ack := range h.acks {
 		if stored[ack.ConversationID][ack.Seq] != ack.ServerMsgID {
 			t.Errorf("%s was acked at seq %d, is not there", key, ack.Seq)
+		}
+	}
+}
+
+// slots is all of a conversation as it is stored, for a viewer.
+func (s *server) slots(conversation, viewer string) (all []*storage.Slot) {
+	r := storage.Range{Conversation: conversation, Viewer: viewer, From: 1, To: math.MaxInt64}
+	must(s.t, s.store.Read(s.t.Context(), r, func(slot *storage.Slot) bool {
+		all = append(all, slot)
+		return true
+	}))
+	return all
+}
+
+// checkChanges: every change that was seen is there, or a later one of the same message, and has its note.
+func (h *history) checkChanges(t *testing.T, s *server, conversation string) {
+	slots := s.slots(conversation, "")
+	noted := map[uint64]uint64{}
+	must(t, s.store.Notes(t.Context(), conversation, 0, func(n storage.Note) bool {
+		noted[n.ChangeSeq] = n.Seq
+		return true
+	}))
+	for changeSeq, seq := range h.changes[conversation] {
+		if got := slots[seq-1].Labels.ChangeSeq; got < changeSeq {
+			t.Errorf("%s/%d: change %d was seen, %d is stored", conversation, seq, changeSeq, got)
+		}
+	}
+	for _, slot := range slots {
+		if c := slot.Labels.ChangeSeq; c != 0 && noted[c] != slot.Message.Seq {
+			t.Errorf("%s/%d: change %d has the note %d", conversation, slot.Message.Seq, c, noted[c])
+		}
+	}
+}
+
+// checkOwn: what users were told is hidden from them, is.
+func (h *history) checkOwn(t *testing.T, s *server) {
+	for who, seqs := range h.hidden {
+		user, conversation, _ := strings.Cut(who, " ")
+		slots := s.slots(conversation, user)
+		for seq := range seqs {
+			if !slots[seq-1].Labels.Hidden {
+				t.Errorf("%s/%d is not hidden from %s", conversation, seq, user)
+			}
+		}
+	}
+	for who, minSeq := range h.cleared {
+		user, conversation, _ := strings.Cut(who, " ")
+		entries, err := s.store.Entries(t.Context(), user, []string{conversation})
+		if must(t, err); len(entries) != 1 || entries[0].MinSeq < minSeq {
+			t.Errorf("%s has %+v, min_seq was %d", who, entries, minSeq)
 		}
 	}
 }
@@ -122,9 +230,12 @@ func powerCuts(t *testing.T, seed uint64) {
 	h.check(t, s)
 	// Numbers go on where they are.
 	for conversation, shown := range h.shown {
-		_, a, b := protocol.ParseConversation(conversation)
+		kind, a, b := protocol.ParseConversation(conversation)
+		if kind != protocol.KindDirect {
+			continue
+		}
 		d := s.online(a)
-		tail := uint64(len(d.pullAll(conversation, 200)))
+		tail := uint64(len(s.slots(conversation, "")))
 		if ack := d.send(text("after all", b)); ack.Seq != tail+1 || int(tail) < len(shown) {
 			t.Errorf("%s: the next message has seq %d, the tail was %d, %d were shown", conversation, ack.Seq, tail, len(shown))
 		}
@@ -183,6 +294,8 @@ func chatter(d *device, users []string, sent map[string]bool, rng *rand.Rand, st
 		switch rng.IntN(8) {
 		case 0:
 			d.request(protocol.CmdPull, &protocol.Pull{ConversationID: conversation, NewestFirst: true})
+		case 1:
+			d.changeSomething(conversation, rng)
 		default:
 			m := text(fmt.Sprint(rng.IntN(300)), to)
 			sent[sendKey(d.session.User, conversation, m.ClientMsgID)] = true
@@ -192,12 +305,33 @@ func chatter(d *device, users []string, sent map[string]bool, rng *rand.Rand, st
 	}
 }
 
+// changeSomething makes a request of one of the kinds that change what is stored already; of a seq that there may not be.
+func (d *device) changeSomething(conversation string, rng *rand.Rand) {
+	seq := 1 + rng.Uint64N(40)
+	d.g.mu.Lock()
+	d.asked[d.nextID+1] = asked{conversation: conversation, seq: seq}
+	d.g.mu.Unlock()
+	switch rng.IntN(6) {
+	case 0:
+		d.request(protocol.CmdRevoke, &protocol.Position{ConversationID: conversation, Seq: seq})
+	case 1, 2:
+		content := []byte(fmt.Sprint("edit ", rng.IntN(5)))
+		d.request(protocol.CmdEdit, &protocol.Edit{ConversationID: conversation, Seq: seq, ContentType: 1, Content: content})
+	case 3:
+		d.request(protocol.CmdReact, &protocol.React{ConversationID: conversation, Seq: seq, Reaction: "+1", On: rng.IntN(3) > 0})
+	case 4:
+		d.request(protocol.CmdDelete, &protocol.Delete{ConversationID: conversation, Seqs: []uint64{seq}})
+	default:
+		d.request(protocol.CmdClear, &protocol.Clear{ConversationID: conversation, UpToSeq: 1 + rng.Uint64N(10)})
+	}
+}
+
 // throttle waits until fewer than 16 requests have no reply.
 func (d *device) throttle(requests int) {
 	d.g.wait(d.t, "replies", func() bool {
 		replies := 0
 		for _, f := range d.frames {
-			if f.Command != protocol.CmdPush {
+			if f.RequestID != 0 && f.Command != protocol.CmdPush {
 				replies++
 			}
 		}

@@ -33,6 +33,7 @@ type device struct {
 	closed   bool
 	frames   []protocol.Frame // all that was delivered, in order
 	nextID   uint32
+	asked    map[uint32]asked // of some requests, for a history
 }
 
 func newFakeGateway() *fakeGateway {
@@ -131,7 +132,7 @@ func startServer(t testing.TB, fs vfs.FS, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, fs: fs, store: store, routes: embedded.NewRoutes(64), g: newFakeGateway()}
-	o := Options{Log: store.NewLog(), Buckets: store, Directory: store, Routes: s.routes, Gateway: s.g}
+	o := Options{Log: store.NewLog(), Buckets: store, Directory: store, Changes: store, Routes: s.routes, Gateway: s.g}
 	if change != nil {
 		change(&o)
 	}
@@ -181,7 +182,7 @@ func (s *server) dial(user, deviceID string, platform protocol.Platform, flags u
 	s.g.mu.Lock()
 	s.nextID++
 	id := s.nextID
-	d := &device{t: s.t, g: s.g, l: s.l, session: &protocol.Session{
+	d := &device{t: s.t, g: s.g, l: s.l, asked: make(map[uint32]asked), session: &protocol.Session{
 		ID: id, Key: fmt.Sprint("key-", id), User: user, DeviceID: deviceID, Platform: platform, Flags: flags,
 	}}
 	s.g.devices[id] = d
@@ -211,14 +212,19 @@ func (d *device) hangUp() {
 
 // request hands in a frame, and returns its request id.
 func (d *device) request(cmd protocol.Command, body protocol.Body) uint32 {
+	var b []byte
+	if body != nil {
+		b = protocol.AppendBody(nil, body)
+	}
+	return d.requestBytes(cmd, b)
+}
+
+func (d *device) requestBytes(cmd protocol.Command, body []byte) uint32 {
 	d.g.mu.Lock()
 	d.nextID++
 	id := d.nextID
 	d.g.mu.Unlock()
-	f := protocol.Frame{Header: protocol.Header{Command: cmd, RequestID: id}}
-	if body != nil {
-		f.Body = protocol.AppendBody(nil, body)
-	}
+	f := protocol.Frame{Header: protocol.Header{Command: cmd, RequestID: id}, Body: body}
 	d.l.Handle(d.session.ID, []protocol.Frame{f})
 	for i := range f.Body {
 		f.Body[i] = 0xc1 // the buffer is the gateway's again: whoever kept it reads garbage

@@ -44,7 +44,7 @@ func (k known) get(id protocol.MessageID) (seq uint64, ok bool) {
 // answerKnown acks a SEND that is known to be a repeat. If the stored message says otherwise it is a new one after all, and goes to the log.
 func (l *Logic) answerKnown(j job) {
 	rec := j.record
-	original, err := l.slot(rec.Message.ConversationID, j.seq)
+	original, err := l.slot(rec.Message.ConversationID, "", j.seq)
 	if err == nil && original.Message.ServerMsgID != rec.Message.ServerMsgID {
 		err = l.o.Log.Append(rec)
 		if err == nil {
@@ -52,7 +52,7 @@ func (l *Logic) answerKnown(j job) {
 		}
 	}
 	if err != nil {
-		l.refuse(rec.Origin.Session, rec.Origin.RequestID, protocol.CmdSend, err)
+		l.refuseOrigin(rec.Origin, err)
 		return
 	}
 	var o outbox

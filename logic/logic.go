@@ -1,6 +1,7 @@
 package logic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,13 @@ import (
 	"github.com/parley-im/parley/storage"
 )
 
-// Options for New. Log, Buckets, Routes, Directory and Gateway are required.
+// Options for New. Log, Buckets, Routes, Directory, Changes and Gateway are required.
 type Options struct {
 	Log       storage.Log
 	Buckets   storage.Buckets
 	Routes    storage.Routes
 	Directory storage.Directory
+	Changes   storage.Changes
 	Gateway   Gateway
 
 	GatewayName string // how routes name the gateway; "" in a single process
@@ -29,6 +31,9 @@ type Options struct {
 	MaxDown     int    // bytes of a body from the server; 0: protocol.DefaultMaxDown
 	Workers     int    // goroutines that answer reads; 0: 8 for each CPU
 	StateBytes  int64  // memory for the states of conversations, a partition; 0: 512 MiB
+
+	RevokeWithin time.Duration // how long senders may take a message back; 0: 24 hours
+	EditWithin   time.Duration // and change it
 
 	Now        func() time.Time      // nil: time.Now
 	Logger     *slog.Logger          // nil: none
@@ -58,8 +63,8 @@ type Logic struct {
 
 // New checks the options and reads the store's epoch.
 func New(o Options) (*Logic, error) {
-	if o.Log == nil || o.Buckets == nil || o.Routes == nil || o.Directory == nil || o.Gateway == nil {
-		return nil, errors.New("logic: Log, Buckets, Routes, Directory and Gateway are required")
+	if o.Log == nil || o.Buckets == nil || o.Routes == nil || o.Directory == nil || o.Changes == nil || o.Gateway == nil {
+		return nil, errors.New("logic: Log, Buckets, Routes, Directory, Changes and Gateway are required")
 	}
 	setDefaults(&o)
 	if o.MaxDown < o.MaxBody+messageOverhead {
@@ -96,6 +101,8 @@ func setDefaults(o *Options) {
 	if o.StateBytes == 0 {
 		o.StateBytes = 512 << 20
 	}
+	o.RevokeWithin = cmp.Or(o.RevokeWithin, 24*time.Hour)
+	o.EditWithin = cmp.Or(o.EditWithin, 24*time.Hour)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -147,6 +154,8 @@ func (l *Logic) Handle(id protocol.SessionID, frames []protocol.Frame) {
 			l.send(s, f, in)
 		case protocol.CmdPushAck:
 			l.m.pushAcks.Inc()
+		case jobClosed: // is no command, but for the pool
+			l.refuse(s.ID, f.RequestID, f.Command, protocol.Errorf(protocol.CodeUnknownCommand, "command 0 is not known here"))
 		default:
 			l.enqueue(s, f)
 		}
@@ -178,14 +187,24 @@ func (l *Logic) serve(s *session, j job) {
 		reply, err = answer(l, s, j, l.pull)
 	case protocol.CmdGetConversation:
 		reply, err = answer(l, s, j, l.getConversations)
+	case protocol.CmdChanges:
+		reply, err = answer(l, s, j, l.changes)
+	case protocol.CmdRevoke:
+		err = accept(s, j, l.revoke)
+	case protocol.CmdEdit:
+		err = accept(s, j, l.edit)
+	case protocol.CmdReact:
+		err = accept(s, j, l.react)
+	case protocol.CmdDelete:
+		err = accept(s, j, l.delete)
+	case protocol.CmdClear:
+		err = accept(s, j, l.clear)
 	case protocol.CmdRead:
 		reply, err = answer(l, s, j, l.read)
 	case protocol.CmdUnread:
 		reply, err = answer(l, s, j, l.unread)
 	case protocol.CmdSignOut:
-		if err = l.signOut(s, j); err == nil {
-			return
-		}
+		err = l.signOut(s, j)
 	case protocol.CmdSignal:
 		l.signal(s, j)
 		return
@@ -202,7 +221,9 @@ func (l *Logic) serve(s *session, j job) {
 		l.refuse(s.ID, j.requestID, j.command, err)
 		return
 	}
-	l.reply(s.ID, j, reply)
+	if reply != nil { // or it was sent, or comes from behind the log
+		l.reply(s.ID, j, reply)
+	}
 }
 
 // answer decodes a request and hands it to its verb.
@@ -253,10 +274,13 @@ func (l *Logic) errorFor(command protocol.Command, err error) *protocol.Error {
 	switch {
 	case errors.As(err, &e):
 		return e
-	case errors.Is(err, storage.ErrFull), errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrStale), errors.Is(err, context.Canceled):
+	case errors.Is(err, storage.ErrFull), errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrStale),
+		errors.Is(err, storage.ErrUnavailable), errors.Is(err, context.Canceled):
 		return unavailable()
 	case errors.Is(err, storage.ErrInvalidSeq):
 		return protocol.Errorf(protocol.CodeInvalidArgument, "seq is out of range")
+	case errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrGone):
+		return protocol.Errorf(protocol.CodeNotFound, "no such message")
 	}
 	l.log.Error("request failed", "command", command.String(), "err", err)
 	return &protocol.Error{Code: protocol.CodeInternal, Message: "internal error", RetryAfterMS: 1000}

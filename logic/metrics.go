@@ -8,6 +8,7 @@ type metrics struct {
 	dropped       *prometheus.CounterVec // frames without a reply that found the mailbox full, or came too fast
 	messages      prometheus.Counter
 	repeats       prometheus.Counter
+	changes       *prometheus.CounterVec // by op
 	pushes        prometheus.Counter
 	pushAcks      prometheus.Counter
 	unrouted      prometheus.Counter
@@ -28,6 +29,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		dropped:    vec("dropped_total", "Frames without a reply that were dropped: the session's mailbox was full, or they came too fast.", "command"),
 		messages:   counter("messages_total", "Messages stored."),
 		repeats:    counter("repeats_total", "SENDs that were repeats of a stored message."),
+		changes:    vec("changes_total", "Changes of messages that everybody sees.", "op"),
 		pushes:     counter("pushes_total", "Messages handed to the gateway for a device."),
 		pushAcks:   counter("push_acks_total", "PUSH_ACKs received."),
 		unrouted:   counter("unrouted_total", "Users whose routes could not be looked up, so that they were not pushed to."),
@@ -42,7 +44,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.dropped, m.messages, m.repeats, m.pushes, m.pushAcks, m.unrouted, m.stateLoads, m.holes, m.batchMessages,
+		m.requests, m.dropped, m.messages, m.repeats, m.changes, m.pushes, m.pushAcks, m.unrouted, m.stateLoads, m.holes, m.batchMessages,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err

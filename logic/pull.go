@@ -1,13 +1,16 @@
 package logic
 
 import (
+	"math"
+
 	"github.com/parley-im/parley/protocol"
 	"github.com/parley-im/parley/storage"
 )
 
 const (
 	defaultPullLimit = 50
-	replyOverhead    = 64 // bytes of a reply's body besides its list, at most
+	maxPullScan      = 10_000 // seqs that one PULL looks at: long stretches of gone or hidden ones come in several replies
+	replyOverhead    = 64     // bytes of a reply's body besides its list, at most
 )
 
 // pull answers every seq of a range: there are never silent holes.
@@ -32,13 +35,13 @@ func (l *Logic) pull(s *session, q *protocol.Pull) (*protocol.PullReply, error) 
 		page.want, page.last, page.down = to, from, true
 	}
 	viewer := s.viewer(e)
-	err = l.o.Buckets.Read(l.ctx, q.ConversationID, from, to, q.NewestFirst, func(slot *storage.Slot) bool {
+	err = l.o.Buckets.Read(l.ctx, storage.Range{Conversation: q.ConversationID, From: from, To: to, Viewer: s.User, NewestFirst: q.NewestFirst, Expect: page.limit}, func(slot *storage.Slot) bool {
 		return page.take(slot, viewer)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if page.hole || !page.full && !page.done {
+	if page.hole || !page.full && !page.done && page.scanned < maxPullScan {
 		return nil, l.hole(q.ConversationID, page.want)
 	}
 	reply.Messages, reply.More = page.messages, !page.done
@@ -63,6 +66,8 @@ type page struct {
 	full bool // no further message goes in
 	done bool // last is in
 	hole bool // the store left out want
+
+	scanned int
 }
 
 // take adds what the viewer sees of a slot, and tells whether there is room for another.
@@ -72,6 +77,13 @@ func (p *page) take(slot *storage.Slot, v storage.Viewer) bool {
 		return false
 	}
 	view := storage.Project(&slot.Message, &slot.Labels, v)
+	p.scanned++
+	if p.extend(&view) {
+		return p.next() && p.scanned < maxPullScan
+	}
+	if p.full = len(p.messages) >= p.limit; p.full {
+		return false
+	}
 	size := encodedSize(&view)
 	if len(p.messages) > 0 && size > p.room {
 		p.full = true
@@ -79,14 +91,37 @@ func (p *page) take(slot *storage.Slot, v storage.Viewer) bool {
 	}
 	p.room -= size
 	p.messages = append(p.messages, view)
+	p.full = len(p.messages) == p.limit && !placeholder(&view) // what stands for several seqs may go on
+	return p.next() && !p.full && p.scanned < maxPullScan
+}
+
+func placeholder(view *protocol.Message) bool {
+	return view.Status == protocol.StatusGone || view.Status == protocol.StatusHidden
+}
+
+// next goes on to the next seq, and tells whether there is one.
+func (p *page) next() bool {
 	p.done = p.want == p.last
 	if p.down {
 		p.want--
 	} else {
 		p.want++
 	}
-	p.full = len(p.messages) >= p.limit
-	return !p.full && !p.done
+	return !p.done
+}
+
+// extend lets the last entry stand for one seq more, when both have nothing to show.
+func (p *page) extend(view *protocol.Message) bool {
+	if len(p.messages) == 0 || !placeholder(view) {
+		return false
+	}
+	last := &p.messages[len(p.messages)-1]
+	if last.Status != view.Status || last.Run == math.MaxUint32 {
+		return false
+	}
+	last.Run++
+	last.Seq = min(last.Seq, view.Seq)
+	return true
 }
 
 // encodedSize is the most that a message takes in a reply.
@@ -94,6 +129,12 @@ func encodedSize(m *protocol.Message) int {
 	n := messageOverhead + len(m.Content)
 	for _, u := range m.Mentions {
 		n += len(u) + 2
+	}
+	for i := range m.Reactions {
+		n += protocol.MaxReactionLen + 16
+		for _, u := range m.Reactions[i].Users {
+			n += len(u) + 2
+		}
 	}
 	return n
 }

@@ -84,6 +84,9 @@ func (l *Logic) emitRun(o *outbox, p *part, routes [][]storage.Route) {
 		to := p.stretch(from, l.o.MaxDown)
 		l.push(o, p, from, to, routes)
 		o.acks(p.recs[from:to])
+		if p.recs[from].Origin.Reply != nil {
+			o.tellOwn(p.recs[from:to], routes[0])
+		}
 		from = to
 	}
 }
@@ -138,6 +141,10 @@ func (l *Logic) nextPushID() uint32 {
 func (o *outbox) acks(recs []*storage.Record) {
 	start, first := len(o.frames), len(o.sessions)
 	for _, rec := range recs {
+		if rec.Origin.Reply != nil {
+			o.frames = protocol.AppendRawFrame(o.frames, rec.Origin.Command.Reply(), rec.Origin.RequestID, rec.Origin.Reply)
+			continue
+		}
 		o.ack = ackOf(&rec.Message)
 		o.frames = protocol.AppendFrame(o.frames, protocol.CmdSendAck, rec.Origin.RequestID, &o.ack)
 	}
@@ -155,12 +162,12 @@ func ackOf(m *protocol.Message) protocol.SendAck {
 // same batch.
 func (l *Logic) emitRepeats(o *outbox, p *part) {
 	for _, r := range p.repeats {
-		original, err := l.slot(p.c.id, r.seq)
+		original, err := l.slot(p.c.id, "", r.seq)
 		if err == nil && original.Message.ServerMsgID != r.rec.Message.ServerMsgID {
 			err = unavailable() // see recent
 		}
 		if err != nil {
-			l.refuse(r.rec.Origin.Session, r.rec.Origin.RequestID, protocol.CmdSend, err)
+			l.refuseOrigin(r.rec.Origin, err)
 			continue
 		}
 		r.rec.Message.Seq, r.rec.Message.SendTimeMS = r.seq, original.Message.SendTimeMS
@@ -168,9 +175,9 @@ func (l *Logic) emitRepeats(o *outbox, p *part) {
 	}
 }
 
-// slot reads one message. That it is missing at or below the tail cannot be: the error is internal.
-func (l *Logic) slot(conversation string, seq uint64) (slot *storage.Slot, err error) {
-	err = l.o.Buckets.Read(l.ctx, conversation, seq, seq, false, func(s *storage.Slot) bool {
+// slot reads one message, for a viewer or for nobody. That it is missing at or below the tail cannot be: the error is internal.
+func (l *Logic) slot(conversation, viewer string, seq uint64) (slot *storage.Slot, err error) {
+	err = l.o.Buckets.Slots(l.ctx, conversation, viewer, []uint64{seq}, func(s *storage.Slot) bool {
 		slot = s
 		return false
 	})

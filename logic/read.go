@@ -25,7 +25,7 @@ func (l *Logic) read(s *session, q *protocol.Position) (*protocol.ReadReply, err
 
 // raiseRead stores the new watermark in the entry, too, and tells the devices that are online.
 func (l *Logic) raiseRead(s *session, e *storage.Entry, seq uint64) error {
-	slot, err := l.slot(e.Conversation, seq)
+	slot, err := l.slot(e.Conversation, "", seq)
 	if err != nil {
 		return err
 	}

@@ -84,12 +84,11 @@ func checkSend(m *protocol.Send) error {
 		return invalid("kind must be 1 (direct) or 2 (group)")
 	case !protocol.ValidID(m.Target):
 		return invalid("target is not a valid id")
-	case !clientContentType(m.ContentType):
-		return invalid("content_type must be 1 to 7 or 100 to 999")
-	case m.ContentType == protocol.ContentText && !utf8.Valid(m.Content):
-		return invalid("content of type 1 must be UTF-8")
 	case m.Flags&^protocol.SendFlags != 0:
 		return invalid("flags has unknown bits")
+	}
+	if err := checkContent(m.ContentType, m.Content); err != nil {
+		return err
 	}
 	for _, u := range m.Mentions {
 		if u != protocol.MentionAll && !protocol.ValidID(u) {
@@ -98,6 +97,16 @@ func checkSend(m *protocol.Send) error {
 	}
 	if m.Kind == protocol.KindGroup { // there are no groups yet, so nobody is a member of any
 		return &protocol.Error{Code: protocol.CodeForbidden, Message: "not a member", Reason: protocol.ReasonNotMember}
+	}
+	return nil
+}
+
+func checkContent(contentType uint16, content []byte) error {
+	switch {
+	case !clientContentType(contentType):
+		return invalid("content_type must be 1 to 7 or 100 to 999")
+	case contentType == protocol.ContentText && !utf8.Valid(content):
+		return invalid("content of type 1 must be UTF-8")
 	}
 	return nil
 }

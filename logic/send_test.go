@@ -50,7 +50,7 @@ func TestPushIsTheProjection(t *testing.T) {
 		if !bytes.Equal(x, y) {
 			t.Fatalf("pushed %+v, pulled %+v", pushed[i], pulled[i])
 		}
-		slot, err := s.l.slot("p:alice:bob", uint64(i+1))
+		slot, err := s.l.slot("p:alice:bob", "", uint64(i+1))
 		must(t, err)
 		view := storage.Project(&slot.Message, &slot.Labels, storage.Viewer{User: "bob", MinSeq: 1})
 		if !bytes.Equal(x, protocol.AppendBody(nil, &view)) {
@@ -124,8 +124,7 @@ func TestUnknownCommands(t *testing.T) {
 	s := startServer(t, nil, nil)
 	a := s.online("alice")
 	for _, cmd := range []protocol.Command{
-		protocol.CmdChanges, protocol.CmdRevoke, protocol.CmdDelete, protocol.CmdClear, protocol.CmdEdit, protocol.CmdSetConversation,
-		protocol.CmdReact, protocol.CmdRemove, protocol.CmdWatchPresence, protocol.CmdGetProfiles, protocol.CmdSetProfile,
+		0, protocol.CmdSetConversation, protocol.CmdRemove, protocol.CmdWatchPresence, protocol.CmdGetProfiles, protocol.CmdSetProfile,
 		protocol.CmdReaders, protocol.CmdWelcome, protocol.CmdPush, 81, 101, 65535,
 	} {
 		wantCode(t, a.call(cmd, nil, nil), protocol.CodeUnknownCommand)

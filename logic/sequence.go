@@ -73,6 +73,7 @@ func (q *sequencers) close() {
 	for _, s := range q.list {
 		close(s.commits)
 		<-s.finished
+		s.changer.close()
 	}
 }
 
@@ -83,6 +84,7 @@ type sequencer struct {
 	batch   *batch      // being filled
 	commits chan *batch // to finish, in order
 	free    chan *batch // back from finish, to be filled again
+	changer *changer
 
 	stale    sync.Map // conversation id → struct{}: finish saw a write refused; process drops them
 	finished chan struct{}
@@ -145,6 +147,7 @@ func newSequencer(l *Logic) *sequencer {
 		l: l, commits: make(chan *batch, commitsInFlight), free: make(chan *batch, commitsInFlight+2), finished: make(chan struct{}),
 	}
 	s.states.limit = l.o.StateBytes
+	s.changer = newChanger(l)
 	s.batch = s.newBatch()
 	go s.finish()
 	return s
@@ -186,11 +189,15 @@ func (p *part) full(logTimeMS int64) bool {
 	return len(p.recs) > 0 && (len(p.recs) >= maxRunMessages || p.bytes > maxRunBytes || p.run.LogTimeMS != logTimeMS)
 }
 
-// place gives a record its seq: a new one, or that of the message it repeats.
+// place gives a record its seq: a new one, or that of the message it repeats. A change of a message goes to the changer.
 func (s *sequencer) place(rec *storage.Record) {
+	if rec.Intent != nil {
+		s.changer.queue <- rec
+		return
+	}
 	c, err := s.states.get(rec.Message.ConversationID, func(id string) (*conversation, error) { return s.load(id, rec.LogTimeMS) })
 	if err != nil {
-		s.l.refuse(rec.Origin.Session, rec.Origin.RequestID, protocol.CmdSend, err)
+		s.l.refuseOrigin(rec.Origin, err)
 		return
 	}
 	b := s.batch
@@ -222,7 +229,10 @@ func (s *sequencer) load(id string, logTimeMS int64) (*conversation, error) {
 		return nil, err
 	}
 	c := &conversation{id: id, counts: state.Counts, activeMS: state.ActiveMS}
-	_, c.users[0], c.users[1] = protocol.ParseConversation(id)
+	var kind protocol.ConversationKind
+	if kind, c.users[0], c.users[1] = protocol.ParseConversation(id); kind == protocol.KindUser {
+		c.users[1] = c.users[0]
+	}
 	c.recent, err = loadRecent(state.Tail, logTimeMS, func(yield func(storage.RecentID) bool) error {
 		if state.Tail == 0 {
 			return nil
@@ -269,10 +279,10 @@ func (s *sequencer) refuse(b *batch, err error) {
 // refuseAll tells the senders whose messages, or the originals of whose repeats, were not stored.
 func (l *Logic) refuseAll(p *part, err error) {
 	for _, rec := range p.recs {
-		l.refuse(rec.Origin.Session, rec.Origin.RequestID, protocol.CmdSend, err)
+		l.refuseOrigin(rec.Origin, err)
 	}
 	for _, r := range p.repeats {
-		l.refuse(r.rec.Origin.Session, r.rec.Origin.RequestID, protocol.CmdSend, err)
+		l.refuseOrigin(r.rec.Origin, err)
 	}
 }
 

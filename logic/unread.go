@@ -33,7 +33,7 @@ func (l *Logic) unreadOf(user string, e *storage.Entry) (uint32, error) {
 	side := otherSide(user, e.Conversation)
 	read := e.ReadCount
 	if e.MinSeq > e.ReadSeq+1 { // what lies below min_seq is out of sight, read or not
-		slot, err := l.slot(e.Conversation, e.MinSeq-1)
+		slot, err := l.slot(e.Conversation, "", e.MinSeq-1)
 		if err != nil {
 			return 0, err
 		}

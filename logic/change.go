@@ -180,7 +180,7 @@ func (l *Logic) tellChanged(rec *storage.Record, changeSeq uint64) {
 func (l *Logic) intend(s *session, j job, conversation string, in *storage.Intent) error {
 	in.User, in.TimeMS = s.User, l.o.Now().UnixMilli()
 	return l.o.Log.Append(&storage.Record{
-		Message: protocol.Message{ConversationID: conversation, Sender: s.User}, Origin: origin(s, j), Intent: in,
+		Message: protocol.Message{ConversationID: conversation, Sender: s.User}, Origin: origin(s, j), Intent: in, Held: len(j.body),
 	})
 }
 

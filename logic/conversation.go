@@ -1,6 +1,8 @@
 package logic
 
 import (
+	"slices"
+
 	"github.com/parley-im/parley/protocol"
 	"github.com/parley-im/parley/storage"
 )
@@ -16,7 +18,7 @@ func (l *Logic) getConversations(s *session, q *protocol.GetConversations) (*pro
 		if kind, _, _ := protocol.ParseConversation(id); kind == protocol.KindInvalid {
 			return nil, invalid("conversation_ids has an invalid id")
 		}
-		if _, err := mayRead(s.User, id); err == nil {
+		if _, err := mayRead(s.User, id); err == nil && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

@@ -21,7 +21,7 @@ type knownPlace struct{ tag, seq atomic.Uint64 }
 const knownPlaces = 1 << 20 // 16 MiB when all are in use
 
 func (k known) place(id protocol.MessageID) (p *knownPlace, tag uint64) {
-	return &k[binary.LittleEndian.Uint64(id[:])%uint64(len(k))], binary.LittleEndian.Uint64(id[8:])
+	return &k[spread(tagOf(id))>>32%uint64(len(k))], binary.LittleEndian.Uint64(id[8:])
 }
 
 // put notes a message that is durable.
@@ -46,7 +46,9 @@ func (l *Logic) answerKnown(j job) {
 	rec := j.record
 	original, err := l.slot(rec.Message.ConversationID, "", j.seq)
 	if err == nil && original.Message.ServerMsgID != rec.Message.ServerMsgID {
-		err = l.o.Log.Append(rec)
+		if err = unavailable(); !j.repeat { // see recent
+			err = l.o.Log.Append(rec)
+		}
 		if err == nil {
 			return
 		}

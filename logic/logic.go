@@ -43,6 +43,9 @@ type Options struct {
 // messageOverhead is the most that a message's encoding is larger than the SEND it came from: conversation, sender, server_msg_id and fixed fields.
 const messageOverhead = 512
 
+// reactionsBytes is the most that the reactions on a message take.
+const reactionsBytes = protocol.MaxReactions*(protocol.MaxReactionLen+16) + protocol.MaxReactors*(protocol.MaxIDLen+2)
+
 // Logic answers the requests of the sessions of one gateway. It implements conn.Logic.
 type Logic struct {
 	o        Options
@@ -67,9 +70,9 @@ func New(o Options) (*Logic, error) {
 		return nil, errors.New("logic: Log, Buckets, Routes, Directory, Changes and Gateway are required")
 	}
 	setDefaults(&o)
-	if o.MaxDown < o.MaxBody+messageOverhead {
-		return nil, fmt.Errorf("logic: max_down (%d) must be at least max_body + %d (%d), or a message could be sent that cannot be pulled",
-			o.MaxDown, messageOverhead, o.MaxBody+messageOverhead)
+	if least := leastMaxDown(o.MaxBody); o.MaxDown < least {
+		return nil, fmt.Errorf("logic: max_down (%d) must be at least %d with a max_body of %d, or there could be replies that do not fit",
+			o.MaxDown, least, o.MaxBody)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	epoch, err := o.Directory.Epoch(ctx)
@@ -86,6 +89,11 @@ func New(o Options) (*Logic, error) {
 	l.pool = newPool(o.Workers, l.serve)
 	l.consumer = newSequencers(l)
 	return l, nil
+}
+
+// leastMaxDown has room for any one message with all that may be on it, and for a hundred conversations without one.
+func leastMaxDown(maxBody int) int {
+	return replyOverhead + max(maxBody+messageOverhead+reactionsBytes, protocol.MaxArray*conversationBytes)
 }
 
 func setDefaults(o *Options) {
@@ -154,6 +162,12 @@ func (l *Logic) Handle(id protocol.SessionID, frames []protocol.Frame) {
 			l.send(s, f, in)
 		case protocol.CmdPushAck:
 			l.m.pushAcks.Inc()
+		case protocol.CmdSignal:
+			if !s.maySignal() || len(f.Body) > maxSignalBody {
+				l.m.dropped.WithLabelValues(f.Command.String()).Inc()
+				continue
+			}
+			l.enqueue(s, f)
 		case jobClosed: // is no command, but for the pool
 			l.refuse(s.ID, f.RequestID, f.Command, protocol.Errorf(protocol.CodeUnknownCommand, "command 0 is not known here"))
 		default:

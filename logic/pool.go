@@ -16,6 +16,15 @@ type job struct {
 	// Of jobKnown.
 	record *storage.Record
 	seq    uint64
+	repeat bool // the sequencer found it: it is a repeat, or two ids share their first half
+}
+
+// bytes is the memory that a job holds, roughly.
+func (j *job) bytes() int {
+	if j.record != nil {
+		return j.record.Held
+	}
+	return len(j.body)
 }
 
 const (
@@ -23,8 +32,10 @@ const (
 	jobClosed protocol.Command = 0
 	// jobKnown is a SEND that is a repeat of the message at seq, most likely.
 	jobKnown protocol.Command = protocol.CmdSend
-	// maxMailbox bounds the jobs of one session. The gateway's bound on requests in flight comes first, unless it is set higher.
-	maxMailbox = 1024
+	// maxMailbox bounds the jobs of one session, and maxMailboxBytes their bodies. The gateway's bound on requests in flight comes first,
+	// unless it is set higher.
+	maxMailbox      = 1024
+	maxMailboxBytes = 512 << 10
 )
 
 // pool answers requests that read the store. Each session's are answered one at a time, in order, and sessions take turns: one that asks for
@@ -61,11 +72,12 @@ func (p *pool) start() {
 // submit puts a job into the session's mailbox, or returns false when that is full.
 func (p *pool) submit(s *session, j job) bool {
 	s.mu.Lock()
-	if len(s.mailbox) >= maxMailbox && j.command != jobClosed {
+	if j.command != jobClosed && (len(s.mailbox) >= maxMailbox || len(s.mailbox) > 0 && s.mailBytes+j.bytes() > maxMailboxBytes) {
 		s.mu.Unlock()
 		return false
 	}
 	s.mailbox = append(s.mailbox, j)
+	s.mailBytes += j.bytes()
 	first := !s.queued
 	s.queued = true
 	s.mu.Unlock()
@@ -104,6 +116,7 @@ func (p *pool) work(s *session) {
 	j := s.mailbox[0]
 	s.mailbox[0] = job{}
 	s.mailbox = s.mailbox[1:]
+	s.mailBytes -= j.bytes()
 	s.mu.Unlock()
 
 	p.serve(s, j)

@@ -56,9 +56,8 @@ func (l *Logic) emit(b *batch) {
 			l.known.put(rec.ID, rec.Message.Seq)
 		}
 		l.emitRun(o, p, routes[2*i:2*i+2])
-		l.emitRepeats(o, p)
+		l.emitRepeats(p)
 		l.m.messages.Add(float64(len(p.recs)))
-		l.m.repeats.Add(float64(len(p.repeats)))
 	}
 	l.o.Gateway.Deliver(o.deliveries)
 }
@@ -158,20 +157,18 @@ func ackOf(m *protocol.Message) protocol.SendAck {
 	}
 }
 
-// emitRepeats acks repeats with what their original got. It is read from the store: by now it is durable, also when it was in this
-// same batch.
-func (l *Logic) emitRepeats(o *outbox, p *part) {
+// emitRepeats has repeats answered with what their original got. By now that is durable, also when it was in this same batch. It is read
+// from the store by a worker, in the sender's own turn, so that who repeats much waits for it alone.
+func (l *Logic) emitRepeats(p *part) {
 	for _, r := range p.repeats {
-		original, err := l.slot(p.c.id, "", r.seq)
-		if err == nil && original.Message.ServerMsgID != r.rec.Message.ServerMsgID {
-			err = unavailable() // see recent
-		}
-		if err != nil {
-			l.refuseOrigin(r.rec.Origin, err)
+		l.known.put(r.rec.ID, r.seq)
+		s := l.sessions.get(r.rec.Origin.Session)
+		if s == nil { // nobody waits for the answer
 			continue
 		}
-		r.rec.Message.Seq, r.rec.Message.SendTimeMS = r.seq, original.Message.SendTimeMS
-		o.acks([]*storage.Record{r.rec})
+		if !l.pool.submit(s, job{command: jobKnown, record: r.rec, seq: r.seq, repeat: true}) {
+			l.refuseOrigin(r.rec.Origin, unavailable())
+		}
 	}
 }
 

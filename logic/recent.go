@@ -3,6 +3,7 @@ package logic
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 
 	"github.com/parley-im/parley/protocol"
 	"github.com/parley-im/parley/storage"
@@ -126,8 +127,14 @@ func (r *recent) link(seq uint64, e recentEntry) {
 
 func (r *recent) at(seq uint64) *recentEntry { return &r.entries[seq%uint64(len(r.entries))] }
 
-// hash is the head's index. Ids are cut from SHA-256, so any bits of them are as good as others.
-func (r *recent) hash(tag uint64) int { return int(tag & uint64(len(r.heads)-1)) }
+// hash is the head's index. Whoever picks client_msg_ids picks bits of ids, and could put all of them into one chain; hence the secret.
+func (r *recent) hash(tag uint64) int { return int(spread(tag) >> 32 & uint64(len(r.heads)-1)) }
+
+// spreadKey is an odd number that no client knows. It decides where things lie in memory and nothing that anybody sees.
+var spreadKey = rand.Uint64() | 1
+
+// spread mixes the bits of a tag: the upper half of the result depends on all below.
+func spread(tag uint64) uint64 { return (tag ^ tag>>32) * spreadKey }
 
 func tagOf(id protocol.MessageID) uint64 { return binary.LittleEndian.Uint64(id[:]) }
 

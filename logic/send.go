@@ -56,7 +56,7 @@ func (l *Logic) send(s *session, f *protocol.Frame, in *intake) {
 		err = checkSend(&m)
 	}
 	if err == nil {
-		err = l.append(s, l.record(s, f.RequestID, &m, in))
+		err = l.append(s, l.record(s, f.RequestID, &m, len(f.Body), in))
 	}
 	if err == nil {
 		return
@@ -120,8 +120,8 @@ func invalid(message string) error {
 	return &protocol.Error{Code: protocol.CodeInvalidArgument, Message: message}
 }
 
-// record makes the log's record of a checked SEND.
-func (l *Logic) record(s *session, requestID uint32, m *protocol.Send, in *intake) *storage.Record {
+// record makes the log's record of a checked SEND with a body of that size.
+func (l *Logic) record(s *session, requestID uint32, m *protocol.Send, size int, in *intake) *storage.Record {
 	if m.Target != s.target {
 		s.conversation = protocol.DirectConversation(s.User, m.Target)
 		s.target = string(append([]byte(nil), m.Target...)) // not the arena's
@@ -134,6 +134,7 @@ func (l *Logic) record(s *session, requestID uint32, m *protocol.Send, in *intak
 		},
 		ID:     id,
 		Origin: storage.Origin{Session: s.ID, RequestID: requestID},
+		Held:   size,
 	})
 	return &in.records[len(in.records)-1]
 }

@@ -16,10 +16,12 @@ type session struct {
 	// The last target that was sent to, and its conversation: a device mostly goes on with the same. Touched only in Handle.
 	target, conversation string
 
-	mu      sync.Mutex
-	mailbox []job         // requests that wait for a worker; nil when there are none
-	queued  bool          // in the pool's queue, or with a worker
-	signals *rate.Limiter // made with the first SIGNAL
+	signals *rate.Limiter // made with the first SIGNAL; touched only in Handle
+
+	mu        sync.Mutex
+	mailbox   []job // requests that wait for a worker; nil when there are none
+	mailBytes int   // of their bodies
+	queued    bool  // in the pool's queue, or with a worker
 }
 
 // sessionTable finds sessions by id. Look-ups come from event loops, so it is split.
@@ -91,7 +93,21 @@ func (l *Logic) open(p *protocol.Session) error {
 	case !reg.Admitted:
 		l.o.Gateway.Kick(p.ID, l.displaced(reg.Holder.DeviceID, reg.Holder.Platform))
 	default:
-		l.sessions.put(&session{Session: p})
+		return l.welcome(p)
+	}
+	return nil
+}
+
+// welcome lets a device in whose route is registered. A SIGN_OUT of it that came meanwhile found no route to end, so that is looked at again.
+func (l *Logic) welcome(p *protocol.Session) error {
+	l.sessions.put(&session{Session: p})
+	out, err := l.o.Directory.SignedOut(l.ctx, p.User, p.DeviceID)
+	switch {
+	case err != nil:
+		return err
+	case out:
+		l.o.Gateway.Kick(p.ID, l.kick(protocol.KickSignedOut, "signed out by another device of yours"))
+	default:
 		l.o.Gateway.Welcome(p.ID, protocol.Welcome{Epoch: l.epoch, ResendS: uint32(repeatWindowMS / 1000)})
 	}
 	return nil

@@ -20,6 +20,7 @@ type Record struct {
 	ID        protocol.MessageID // Message.ServerMsgID before it was text
 	Origin    Origin
 	LogTimeMS int64 // set by the log; never falls within a partition
+	Held      int   // bytes of the request whose memory it shares; 0 when it shares none
 
 	// Intent is set when the record is a change that everybody sees. Of Message only ConversationID and Sender are then set.
 	Intent *Intent

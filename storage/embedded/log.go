@@ -102,14 +102,18 @@ const (
 	maxKeptQueue = 1 << 16 // records; the memory of a longer queue is let go
 )
 
-// weight is what a record takes in memory.
+// weight is what a record takes in memory: what it says of itself, or the whole request that it shares memory with.
 func weight(rec *storage.Record) int64 {
 	m := &rec.Message
-	n := recordSize + int64(len(m.ConversationID)+len(m.ServerMsgID)+len(m.ClientMsgID)+len(m.Sender)+len(m.Content))
+	own := len(m.ClientMsgID) + len(m.Content)
 	for _, s := range m.Mentions {
-		n += stringSize + int64(len(s))
+		own += len(s)
 	}
-	return n
+	if rec.Intent != nil {
+		own += len(rec.Intent.Content) + len(rec.Intent.Reaction)
+	}
+	fixed := len(m.ConversationID) + len(m.ServerMsgID) + len(m.Sender) + len(rec.Origin.Reply)
+	return recordSize + int64(fixed+max(own, rec.Held)) + stringSize*int64(len(m.Mentions))
 }
 
 // Append implements storage.Log.

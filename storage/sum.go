@@ -39,7 +39,6 @@ func SumConversation(ctx context.Context, from Source, conversation string) (Sum
 	if err != nil {
 		return s.sum, err
 	}
-	s.archive(a)
 	err = from.ArchivedSlots(ctx, conversation, 1, func(slot *ArchivedSlot) bool {
 		s.slot(slot)
 		return true
@@ -47,6 +46,7 @@ func SumConversation(ctx context.Context, from Source, conversation string) (Sum
 	if err != nil {
 		return s.sum, err
 	}
+	s.archive(a)
 	if err := s.notes(ctx, from, conversation); err != nil {
 		return s.sum, err
 	}
@@ -67,9 +67,38 @@ func sumSignOuts(ctx context.Context, from Source) (sum [sha256.Size]byte, err e
 
 // summer hashes. Every list has its length before it and every text too, so that no two contents make the same bytes.
 type summer struct {
-	h   hash.Hash
-	b   []byte
-	sum Sum
+	h    hash.Hash
+	b    []byte
+	gone []span
+	sum  Sum
+}
+
+// span is a range of seqs.
+type span struct{ from, to uint64 }
+
+// live are the seqs that are not gone: what was done to a message that is purged now may be kept or not.
+func (s *summer) live(seqs []uint64) []uint64 {
+	var left []uint64
+	gone := s.gone
+	for _, seq := range seqs {
+		for len(gone) > 0 && gone[0].to < seq {
+			gone = gone[1:]
+		}
+		if len(gone) == 0 || seq < gone[0].from {
+			left = append(left, seq)
+		}
+	}
+	return left
+}
+
+// purged notes a seq that is gone. They come in their order.
+func (s *summer) purged(seq uint64) {
+	s.sum.Gone++
+	if n := len(s.gone); n > 0 && s.gone[n-1].to+1 == seq {
+		s.gone[n-1].to = seq
+		return
+	}
+	s.gone = append(s.gone, span{seq, seq})
 }
 
 func (s *summer) add(numbers ...uint64) {
@@ -107,13 +136,17 @@ func (s *summer) archive(a *Archive) {
 }
 
 func (s *summer) marks(list []Mark) (n uint64) {
-	s.add(uint64(len(list)))
 	for i := range list {
+		seqs := s.live(list[i].Seqs)
+		if len(seqs) == 0 {
+			continue
+		}
 		s.text(list[i].User, list[i].Reaction)
-		s.add(uint64(len(list[i].Seqs)))
-		s.add(list[i].Seqs...)
-		n += uint64(len(list[i].Seqs))
+		s.add(uint64(len(seqs)))
+		s.add(seqs...)
+		n += uint64(len(seqs))
 	}
+	s.text("") // no user: the end
 	return n
 }
 
@@ -123,7 +156,7 @@ func (s *summer) slot(slot *ArchivedSlot) {
 	s.add(slot.Message.Seq, uint64(slot.LogTimeMS), slot.Counts[0], slot.Counts[1])
 	l := &slot.Labels
 	if l.Gone {
-		s.sum.Gone++
+		s.purged(slot.Message.Seq)
 		s.add(1)
 		return
 	}

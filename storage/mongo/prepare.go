@@ -86,13 +86,18 @@ func (s *Store) loadMeta(ctx context.Context) error {
 		Format int    `bson:"format"`
 	}
 	err := s.again(ctx, func() (bool, error) {
-		_, err := s.meta.UpdateOne(ctx, one, fresh, options.UpdateOne().SetUpsert(true))
+		var err error
+		if !s.o.Existing {
+			_, err = s.meta.UpdateOne(ctx, one, fresh, options.UpdateOne().SetUpsert(true))
+		}
 		if err == nil || mongo.IsDuplicateKeyError(err) {
 			err = s.meta.FindOne(ctx, one).Decode(&meta)
 		}
 		return true, err
 	})
 	switch {
+	case noDocument(err):
+		return fmt.Errorf("mongo: there is no store of Parley in the database %s", s.meta.Database().Name())
 	case err != nil:
 		return fmt.Errorf("mongo: meta: %w", err)
 	case meta.Format != format || meta.Epoch == "":

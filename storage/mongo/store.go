@@ -34,6 +34,8 @@ type Options struct {
 	RetryFor time.Duration
 	// QueueBytes bounds the messages in Appends that are not durable yet; 64 MiB when 0. Append returns storage.ErrFull beyond it.
 	QueueBytes int
+	// Existing refuses a database that has no store yet, instead of making one.
+	Existing bool
 	// Cache holds bodies; nil: every read fetches them.
 	Cache storage.BodyCache
 

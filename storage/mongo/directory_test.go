@@ -1,0 +1,17 @@
+package mongo
+
+import (
+	"testing"
+
+	"github.com/parley-im/parley/storage"
+	"github.com/parley-im/parley/storage/storagetest"
+)
+
+var _ interface {
+	storage.Buckets
+	storage.Directory
+	storage.Changes
+	storage.Operator
+} = (*Store)(nil)
+
+func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, backend) }

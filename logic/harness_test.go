@@ -3,6 +3,7 @@ package logic
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/parley-im/parley/protocol"
 	"github.com/parley-im/parley/storage"
 	"github.com/parley-im/parley/storage/embedded"
+	"github.com/parley-im/parley/storage/mongo"
+	"github.com/parley-im/parley/storage/mongo/mongotest"
 )
 
 // fakeGateway keeps what the logic tier says to each connection.
@@ -105,11 +108,20 @@ func (g *fakeGateway) wait(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// server is a logic tier on an embedded store in memory.
+// store is all that a logic tier needs to remember, in whatever.
+type store interface {
+	storage.Buckets
+	storage.Directory
+	storage.Changes
+	storage.Operator
+	Close() error
+}
+
+// server is a logic tier on an embedded store in memory or, in a subtest of TestOnMongo, on MongoDB.
 type server struct {
 	t      testing.TB
-	fs     vfs.FS
-	store  *embedded.Store
+	fs     vfs.FS // of the embedded one
+	store  store
 	routes storage.Routes
 	g      *fakeGateway
 	l      *Logic
@@ -127,15 +139,14 @@ func startServer(t testing.TB, fs vfs.FS, change func(*Options)) *server {
 	if change != nil {
 		change(&now)
 	}
-	store, err := embedded.Open(embedded.Options{Dir: "data", FS: fs, Now: now.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, fs: fs, store: store, routes: embedded.NewRoutes(64), g: newFakeGateway()}
-	o := Options{Log: store.NewLog(), Buckets: store, Directory: store, Changes: store, Routes: s.routes, Gateway: s.g}
+	s := &server{t: t, fs: fs, routes: embedded.NewRoutes(64), g: newFakeGateway()}
+	log, store := openStore(t, fs, now.Now)
+	s.store = store
+	o := Options{Log: log, Buckets: store, Directory: store, Changes: store, Routes: s.routes, Gateway: s.g}
 	if change != nil {
 		change(&o)
 	}
+	var err error
 	if s.l, err = New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +163,27 @@ func startServer(t testing.TB, fs vfs.FS, change func(*Options)) *server {
 	})
 	t.Cleanup(func() { s.stop() })
 	return s
+}
+
+// openStore opens a store and the log in line with it.
+func openStore(t testing.TB, fs vfs.FS, now func() time.Time) (storage.Log, store) {
+	t.Helper()
+	if strings.HasPrefix(t.Name(), "TestOnMongo/") {
+		s, err := mongo.Open(t.Context(), mongo.Options{URI: mongotest.Database(t), Cache: embedded.NewCache(8 << 20)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := embedded.OpenLog(embedded.LogOptions{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log, s
+	}
+	s, err := embedded.Open(embedded.Options{Dir: "data", FS: fs, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.NewLog(), s
 }
 
 // clock is a time that tests move.

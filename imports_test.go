@@ -53,7 +53,7 @@ var testsMayAlsoImport = map[string][]string{
 	"storage/*":           {"storage/storagetest", "storage/embedded"},
 	"storage/mongo":       {"storage/storagetest", "storage/embedded", "storage/mongo/mongotest", "storage/mongo/wiretest"},
 	"storage/mongo/*":     {"storage/mongo/mongotest"},
-	"logic":               {"storage/storagetest", "storage/embedded"},
+	"logic":               {"storage/storagetest", "storage/embedded", "storage/mongo", "storage/mongo/mongotest"},
 	"conn":                {"client"},
 	"client":              {"conn", "logic", "storage", "storage/embedded"},
 	"bench":               {"conn", "logic", "storage", "storage/embedded"},

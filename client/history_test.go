@@ -62,6 +62,12 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.f.noSeq = h.rnd.IntN(3) == 0
 	h.f.onFrame, h.f.onPush, h.f.onHello, h.f.onEvent = h.onFrame, h.onPush, h.onHello, h.onEvent
 	h.f.behind = []uint64{0, 40}[h.rnd.IntN(2)]
+	slow := rand.New(rand.NewPCG(seed, 3))
+	h.model.pause = func() {
+		if slow.IntN(10) == 0 {
+			time.Sleep(time.Duration(slow.Int64N(int64(time.Second))))
+		}
+	}
 	h.model.refetch = func(id string, seq uint64) (m protocol.Message) {
 		h.f.locked(func() { m = h.f.conversation(id).show(seq) })
 		return m
@@ -99,8 +105,13 @@ var historyTargets = []Target{User("bob"), User("carol"), Group("team")}
 func (h *history) act() {
 	to := historyTargets[h.rnd.IntN(len(historyTargets))]
 	switch n := h.rnd.IntN(100); {
-	case n < 25:
+	case n < 20:
 		h.f.post(to.Conversation(me), 1+h.rnd.IntN(12))
+	case n < 25: // and at once changed
+		h.f.post(to.Conversation(me), 1+h.rnd.IntN(3))
+		for range 1 + h.rnd.IntN(6) {
+			h.alterElsewhere(to.Conversation(me))
+		}
 	case n < 60:
 		for range 1 + h.rnd.IntN(5) {
 			text := fmt.Sprint(to.ID, " ", len(h.sent[to]))

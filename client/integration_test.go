@@ -48,7 +48,7 @@ func (s *server) start() {
 	s.gateway, err = conn.New(conn.Options{Listen: s.addr, Verifier: verifier, Loops: 1, MaxConns: 100, DrainWindow: 300 * time.Millisecond})
 	s.must(err)
 	s.logic, err = logic.New(logic.Options{
-		Log: s.store.NewLog(), Buckets: s.store, Directory: s.store, Routes: embedded.NewRoutes(8), Gateway: s.gateway,
+		Log: s.store.NewLog(), Buckets: s.store, Directory: s.store, Changes: s.store, Routes: embedded.NewRoutes(8), Gateway: s.gateway,
 	})
 	s.must(err)
 	s.must(s.logic.Start())

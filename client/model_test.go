@@ -18,6 +18,8 @@ type model struct {
 	convs  map[string]*modelConversation
 	// refetch is what the server has of a message now, as an app asks that is told that its cache is stale.
 	refetch func(conversation string, seq uint64) protocol.Message
+	// pause is called by every handler first: the app may be slow.
+	pause func()
 
 	changes, deletions, clears, stale int // how many there were
 }
@@ -31,7 +33,13 @@ type modelConversation struct {
 	told     map[uint64]bool // every ChangeSeq since the app's start
 }
 
-func newModel() *model { return &model{convs: map[string]*modelConversation{}} }
+func newModel() *model { return &model{convs: map[string]*modelConversation{}, pause: func() {}} }
+
+func (a *model) lock() (unlock func()) {
+	a.pause()
+	a.mu.Lock()
+	return a.mu.Unlock
+}
 
 // started is called when the app's process starts: what it took last may come again.
 func (a *model) started() {
@@ -58,8 +66,7 @@ func (a *model) fault(format string, args ...any) {
 
 func (a *model) options(o *Options) {
 	o.OnMessage = func(_ context.Context, m protocol.Message) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		defer a.lock()()
 		cv := a.conversation(m.ConversationID)
 		if m.Seq <= cv.seq {
 			a.fault("%s: message %d after %d", m.ConversationID, m.Seq, cv.seq)
@@ -69,14 +76,12 @@ func (a *model) options(o *Options) {
 		return nil
 	}
 	o.OnChange = func(_ context.Context, m protocol.Message) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		defer a.lock()()
 		a.changed(a.conversation(m.ConversationID), m)
 		return nil
 	}
 	o.OnDeleted = func(_ context.Context, id string, seqs []uint64) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		defer a.lock()()
 		a.deletions++
 		cv := a.conversation(id)
 		for _, seq := range seqs {
@@ -86,8 +91,7 @@ func (a *model) options(o *Options) {
 		return nil
 	}
 	o.OnCleared = func(_ context.Context, id string, upTo uint64) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		defer a.lock()()
 		a.clears++
 		cv := a.conversation(id)
 		cv.cleared = max(cv.cleared, upTo)
@@ -129,8 +133,7 @@ func (a *model) changed(cv *modelConversation, m protocol.Message) {
 }
 
 func (a *model) onStale(_ context.Context, id string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	a.stale++
 	cv := a.conversation(id)
 	for seq, old := range cv.messages {

@@ -80,6 +80,23 @@ func TestChangesSlowDisk(t *testing.T) {
 
 var _ storage.Changes = (*embedded.Store)(nil)
 
+func TestOperator(t *testing.T) { storagetest.TestOperator(t, inMemory) }
+
+func TestOperatorSlowDisk(t *testing.T) {
+	t.Parallel()
+	storagetest.TestOperator(t, onSlowDisk)
+}
+
+var _ storage.Operator = (*embedded.Store)(nil)
+
+func TestHistories(t *testing.T) {
+	histories := 300
+	if testing.Short() {
+		histories = 40
+	}
+	storagetest.TestHistories(t, histories, inMemory)
+}
+
 func routes(_ testing.TB, maxPerUser int) storage.Routes { return embedded.NewRoutes(maxPerUser) }
 
 func TestRoutes(t *testing.T) { storagetest.TestRoutes(t, routes) }

@@ -20,6 +20,7 @@ type marks struct {
 	reacted map[reaction]map[string]bool // everybody who reacted so
 	hidden  map[string]map[uint64]bool   // by user
 	minSeq  map[string]uint64            // by user
+	readSeq map[string]uint64            // by user
 	gone    map[uint64]bool
 }
 
@@ -224,6 +225,14 @@ func (k *Talk) Own(user string, minSeq uint64, hide ...uint64) *storage.Own {
 	}
 	m.minSeq[user] = max(m.minSeq[user], minSeq)
 	return &storage.Own{User: user, Conversation: k.ID, Hide: hide, MinSeq: minSeq}
+}
+
+// read takes a mark that was raised into the model.
+func (k *Talk) read(user string, seq uint64) {
+	if k.marks.readSeq == nil {
+		k.marks.readSeq = make(map[string]uint64)
+	}
+	k.marks.readSeq[user] = max(k.marks.readSeq[user], seq)
 }
 
 // MinSeq is the user's.

@@ -37,7 +37,7 @@ func (c *Client) leave() { c.change(func() { c.cur = nil }) }
 func (c *Client) enter(k, old *conn) error {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	next := Session{User: k.welcome.UserID, Epoch: k.welcome.Epoch, Token: c.session.Token}
+	next := Session{User: k.welcome.UserID, Epoch: k.welcome.Epoch, Token: c.session.Token, Stale: c.session.Stale}
 	if c.session.User != "" && c.session.User != next.User {
 		return ErrWrongUser
 	}
@@ -48,7 +48,7 @@ func (c *Client) enter(k, old *conn) error {
 		if old != nil {
 			old.fail(errRetired)
 		}
-		next.Token = ""
+		next.Token, next.Stale = "", true
 		c.inbox.reset()
 		err = c.opts.State.Reset(c.ctx, next)
 	case c.session != next:

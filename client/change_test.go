@@ -489,3 +489,52 @@ func TestChangesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// An app that ends before it was told that something is stale is told after the next start: of a conversation, or of everything.
+func TestStaleIsNotLost(t *testing.T) {
+	for _, everythingIs := range []bool{false, true} {
+		t.Run(fmt.Sprint(everythingIs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.behind = 2
+				f.fill(bob, 5)
+				state := NewMemoryState()
+				lasting := func(o *Options) { o.State = state }
+				c, _ := connect(t, f, lasting, func(o *Options) {
+					o.OnStale = func(context.Context, string) error { return errExpected }
+				})
+				ready(t, c)
+				synctest.Wait()
+				want := bob
+				f.locked(func() {
+					if everythingIs {
+						want, f.epoch = "", "e2"
+						f.newest().cut()
+						return
+					}
+					f.onEvent = func(_ *peer, e *protocol.Event) bool { return e.ChangeSeq < 4 }
+					for range 2 {
+						f.alter(nil, bob, 1, reacted("a", true))
+						f.alter(nil, bob, 1, reacted("a", false))
+					}
+				})
+				<-c.Done()
+				if err := c.Close(); !errors.Is(err, errExpected) {
+					t.Errorf("Close returned %v", err)
+				}
+				for i := range 2 { // and not a third time
+					c, r := connect(t, f, lasting)
+					ready(t, c)
+					synctest.Wait()
+					if got := r.stale; len(got) != 1-i || i == 0 && got[0] != want {
+						t.Errorf("start %d: OnStale got %q", i, got)
+					}
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				f.close()
+			})
+		})
+	}
+}

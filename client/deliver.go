@@ -13,6 +13,7 @@ const batch = 64
 // work is what the handlers are called for next; one of its fields is set.
 type work struct {
 	stale   []string
+	gen     uint64 // the inbox's, with stale
 	note    any
 	cv      *conversation
 	held    []*held
@@ -36,7 +37,7 @@ func (c *Client) deliver() {
 func (c *Client) handOn(w work) error {
 	switch {
 	case w.stale != nil:
-		return c.handStale(w.stale)
+		return c.handStale(w)
 	case w.note != nil:
 		return c.handNote(w.note)
 	}
@@ -103,20 +104,6 @@ func (c *Client) handler(until <-chan struct{}, call func(ctx context.Context) e
 // unshown tells whether a content type is one of the server's that people are not shown.
 func unshown(contentType uint16) bool {
 	return contentType >= protocol.ContentServer && contentType != protocol.ContentGroupChange
-}
-
-func (c *Client) handStale(list []string) error {
-	if c.opts.OnStale == nil {
-		return nil
-	}
-	return c.handler(nil, func(ctx context.Context) error {
-		for _, id := range list {
-			if err := c.opts.OnStale(ctx, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 func (c *Client) handNote(note any) error {

@@ -68,7 +68,9 @@ type conversation struct {
 	changesNext             uint64             // changeSeq once the app took them
 	changesSize             int                // of changes, in bytes
 	askChanges              bool               // changes go further, nobody said how far
-	told                    map[uint64]bool    // change_seqs above changeSeq that the app has: in messages that were handed on
+	stale                   bool               // the app is to be told that there were more changes than the server tells, up to staleTo
+	staleTo                 uint64
+	told                    map[uint64]bool // change_seqs above changeSeq that the app has: in messages that were handed on
 
 	queued    bool // in ready, or being handed on
 	waiting   bool // in toFetch
@@ -119,6 +121,10 @@ func (b *inbox) load(s Saved) {
 	b.listed = !b.first
 	if s.Session.User != "" {
 		b.stream = protocol.UserStream(s.Session.User)
+	}
+	if s.Session.Stale {
+		b.stale = []string{""}
+		b.work.Signal()
 	}
 	for _, p := range s.Positions {
 		cv := b.conversation(p.ConversationID)
@@ -225,7 +231,7 @@ func (cv *conversation) missing() bool {
 }
 
 func (b *inbox) changed(cv *conversation) bool {
-	return !b.noChanges && (cv.askChanges || cv.changeSeq < cv.changeTarget) && len(cv.changes) == 0
+	return !b.noChanges && !cv.stale && (cv.askChanges || cv.changeSeq < cv.changeTarget) && len(cv.changes) == 0
 }
 
 // discover gives a conversation that only a push or an ack has told of a cursor, once the list is complete: then it has come

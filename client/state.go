@@ -26,6 +26,7 @@ type Session struct {
 	User  string
 	Epoch string // the server's history; in another one nothing else here means anything
 	Token string // of SYNC; "": nothing is known yet
+	Stale bool   // OnStale is still to be told that everything must be fetched again
 }
 
 // Position is how far a conversation is known.

@@ -8,7 +8,7 @@ func (b *inbox) nextWork() (w work, ok bool) {
 	for !b.closed {
 		switch {
 		case len(b.stale) > 0:
-			w.stale, b.stale = b.stale, nil
+			w.stale, w.gen, b.stale = b.stale, b.gen, nil
 			return w, true
 		case len(b.notes) > 0 && (b.noteNext || len(b.ready) == 0):
 			w.note, b.notes[0] = b.notes[0], nil

@@ -70,6 +70,9 @@ func (g *fakeGateway) Deliver(ds []protocol.Delivery) {
 					d.t.Errorf("a delivery is not whole frames: %v", err)
 					return
 				}
+				if (f.Command == protocol.CmdSignal) != delivery.Ephemeral {
+					d.t.Errorf("%s in a delivery that is ephemeral: %t", f.Command, delivery.Ephemeral)
+				}
 				d.frames = append(d.frames, f)
 				b = b[n:]
 			}

@@ -62,11 +62,11 @@ func (l *Logic) tellRead(s *session, e *storage.Entry, unread uint32) {
 // says the same.
 func (l *Logic) tell(user string, event protocol.Event, except protocol.SessionID) {
 	frame := protocol.AppendFrame(nil, protocol.CmdEvent, 0, &protocol.Events{Events: []protocol.Event{event}})
-	l.broadcast(user, frame, except)
+	l.broadcast(user, protocol.Delivery{Frames: frame}, except)
 }
 
-// broadcast sends a frame to the user's devices, except one connection.
-func (l *Logic) broadcast(user string, frame []byte, except protocol.SessionID) {
+// broadcast delivers to the user's devices, except one connection.
+func (l *Logic) broadcast(user string, d protocol.Delivery, except protocol.SessionID) {
 	routes, err := l.o.Routes.Online(l.ctx, []string{user}, nil)
 	if err != nil {
 		l.m.unrouted.Inc()
@@ -74,7 +74,7 @@ func (l *Logic) broadcast(user string, frame []byte, except protocol.SessionID) 
 	}
 	var o outbox
 	o.addSessions(routes[0], except)
-	if len(o.sessions) > 0 {
-		l.deliver(protocol.Delivery{To: o.sessions, Frames: frame})
+	if d.To = o.sessions; len(d.To) > 0 {
+		l.deliver(d)
 	}
 }

@@ -24,7 +24,7 @@ func (l *Logic) signal(s *session, j job) {
 		return
 	}
 	m.Sender = s.User
-	l.broadcast(m.Target, protocol.AppendFrame(nil, protocol.CmdSignal, 0, &m), s.ID)
+	l.broadcast(m.Target, protocol.Delivery{Frames: protocol.AppendFrame(nil, protocol.CmdSignal, 0, &m), Ephemeral: true}, s.ID)
 }
 
 // maySignal takes from the session's allowance. It is called on the session's event loop.

@@ -23,6 +23,9 @@ type Delivery struct {
 	// Replies is how many of the frames answer a request that counts in flight. Replies always go out (or the connection
 	// is closed as too slow); frames without any reply may be skipped for a slow connection, which is then told to resync.
 	Replies int
+	// Ephemeral frames are worth something at once or not at all, and nothing is owed to a client that did not get them: SIGNAL.
+	// They are the first to be dropped for a connection that is slow, so that they never take the room of what counts.
+	Ephemeral bool
 	// Close ends the connections once the frames are out: after an ERROR whose code closes, or a farewell.
 	Close bool
 }

@@ -79,7 +79,8 @@ type Run struct {
 	// messages, in one step or so that a repeat makes them good.
 	Members []string
 
-	// Err is set by the store by the time Commit.Wait returns: ErrStale when this run, and only this one, was refused.
+	// Err is set by the store by the time Commit.Wait returns: ErrStale when this run, and only this one, was refused. A run that is stored
+	// already, with the same ids, may be taken for a repeat of itself, and has none.
 	Err error
 }
 
@@ -163,8 +164,8 @@ type Directory interface {
 	// RaiseRead raises the user's watermark to seq, where the other side's count is count. It never lowers it: raised tells
 	// whether it changed. view is the row as it is now. The row must exist.
 	RaiseRead(ctx context.Context, user, conversation string, seq, count uint64) (view View, raised bool, err error)
-	// ApplyOwn applies changes of users' own views, each as a whole or not at all. Applying one again changes nothing. One whose row does not
-	// exist is left out. When it returns nil, all are durable.
+	// ApplyOwn applies changes of users' own views. Applying one again changes nothing. One whose row does not exist is left out. When it returns
+	// nil, all are durable. After an error any of them may be stored, or a part of one: applying it again makes it whole.
 	ApplyOwn(ctx context.Context, changes []*Own) error
 	// SignedOut tells whether the device was signed out and has not signed in since.
 	SignedOut(ctx context.Context, user, device string) (bool, error)

@@ -15,3 +15,6 @@ var _ interface {
 } = (*Store)(nil)
 
 func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, backend) }
+
+func TestChanges(t *testing.T)  { storagetest.TestChanges(t, backend) }
+func TestOperator(t *testing.T) { storagetest.TestOperator(t, backend) }

@@ -46,19 +46,21 @@ func (s *Store) inspect(ctx context.Context, conversation string, seqs []uint64)
 
 // inspectBuckets reads the buckets in the order of their seqs, and counts in hidden how many messages each user deleted, as far as the slots say.
 func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden map[string]uint64) ([]storage.InspectedBucket, error) {
+	slots := bson.D{{Key: "$ifNull", Value: bson.A{"$slots", bson.A{}}}} // a sealed one has none
+	list := bson.D{{Key: "$map", Value: bson.D{{Key: "input", Value: slots}, {Key: "as", Value: "s"}, {Key: "in", Value: "$$s.del_list"}}}}
 	cursor, err := s.buckets.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "conv", Value: conversation}}}},
 		{{Key: "$project", Value: bson.D{
 			{Key: "n", Value: 1}, {Key: "layout", Value: 1}, {Key: "tail", Value: 1}, {Key: "rev", Value: 1}, {Key: "sealed", Value: 1},
-			{Key: "bytes", Value: bson.D{{Key: "$bsonSize", Value: "$$ROOT"}}}, {Key: "lists", Value: "$slots.del_list"},
-			{Key: "size", Value: bson.D{{Key: "$size", Value: "$slots"}}},
+			{Key: "bytes", Value: bson.D{{Key: "$bsonSize", Value: "$$ROOT"}}}, {Key: "lists", Value: list},
+			{Key: "size", Value: bson.D{{Key: "$size", Value: slots}}},
 		}}},
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer cursor.Close(ctx)
-	var list []storage.InspectedBucket
+	var buckets []storage.InspectedBucket
 	for cursor.Next(ctx) {
 		var b struct {
 			ID     string     `bson:"_id"`
@@ -74,7 +76,7 @@ func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden 
 		if err := cursor.Decode(&b); err != nil {
 			return nil, damaged("a bucket of "+conversation, err)
 		}
-		list = append(list, storage.InspectedBucket{
+		buckets = append(buckets, storage.InspectedBucket{
 			ID: b.ID, First: b.N*uint64(b.Layout) + 1, Last: b.Tail, Slots: b.Size, Layout: b.Layout, Rev: b.Rev, Bytes: b.Bytes, Sealed: b.Sealed,
 		})
 		for _, users := range b.Lists {
@@ -85,10 +87,10 @@ func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden 
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b storage.InspectedBucket) int {
+	slices.SortFunc(buckets, func(a, b storage.InspectedBucket) int {
 		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.ID, b.ID))
 	})
-	return list, cursor.Err()
+	return buckets, cursor.Err()
 }
 
 // countHidden adds what users deleted beyond the slots.

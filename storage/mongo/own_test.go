@@ -389,14 +389,14 @@ func TestBitmapWriters(t *testing.T) {
 
 func TestParseBits(t *testing.T) {
 	for id, want := range map[string]string{
-		string(hiddenFrom("alice", "p:alice:bob").id(5)):                 "p:alice:bob alice  0 true",
-		string(hiddenFrom("alice", "g:x").id(1 << chunkBits)):            "g:x alice  1 true",
-		string(reactedBy("alice", "g:x", "+1").id(5)):                    "g:x alice +1 0 true",
+		string(hiddenFrom("alice", "p:alice:bob").id(5)):                "p:alice:bob alice  0 true",
+		string(hiddenFrom("alice", "g:x").id(1 << chunkBits)):           "g:x alice  1 true",
+		string(reactedBy("alice", "g:x", "+1").id(5)):                   "g:x alice +1 0 true",
 		string(reactedBy("alice", "g:x", "a\nb\n7").id(3 << chunkBits)): "g:x alice a\nb\n7 3 true",
-		"g:x\nalice\nx":                                                  "g:x alice  0 false",
-		"g:x\nalice":                                                     "g:x alice  0 false",
-		"g:x":                                                            "g:x   0 false",
-		"\nalice\n1":                                                     " alice  1 false",
+		"g:x\nalice\nx": "g:x alice  0 false",
+		"g:x\nalice":    "g:x alice  0 false",
+		"g:x":           "g:x   0 false",
+		"\nalice\n1":    " alice  1 false",
 	} {
 		conversation, user, kind, chunk, ok := parseBits(id)
 		if got := fmt.Sprint(conversation, " ", user, " ", kind, " ", chunk, " ", ok); got != want {

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -78,14 +79,18 @@ func each[T any](ctx context.Context, v *verifier, in *mongo.Collection, order b
 // states reads where conversations stand, by the highest bucket whatever its flags say.
 func (v *verifier) states(ctx context.Context, conversations []string) (map[string]storage.State, error) {
 	heads, err := v.s.heads(ctx, conversations)
+	if unreadable(ctx, err) {
+		heads, err = nil, nil // one of them; they are looked for one by one
+	}
 	if err != nil {
 		return nil, err
 	}
-	states := make(map[string]storage.State, len(heads))
+	states := make(map[string]storage.State, len(conversations))
 	for _, conversation := range conversations {
 		head := heads[conversation]
 		if _, known := states[conversation]; head == nil && !known {
-			if head, err = v.s.oneBucket(ctx, bson.D{{Key: "conv", Value: conversation}, notSealed()}, -1); err != nil {
+			head, err = v.s.oneBucket(ctx, bson.D{{Key: "conv", Value: conversation}, notSealed()}, -1)
+			if err != nil && !unreadable(ctx, err) { // that it cannot be read is a fault of its own
 				return nil, err
 			}
 		}
@@ -94,6 +99,12 @@ func (v *verifier) states(ctx context.Context, conversations []string) (map[stri
 		}
 	}
 	return states, nil
+}
+
+// unreadable tells whether err is of a document, and not of the server or the way to it.
+func unreadable(ctx context.Context, err error) bool {
+	var server mongo.ServerError
+	return err != nil && ctx.Err() == nil && !transient(err) && !errors.As(err, &server) && !errors.Is(err, errBusy)
 }
 
 // verifyBatch is how many small documents are looked at together, with one query for each thing that they point to.

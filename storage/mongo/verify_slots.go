@@ -57,6 +57,7 @@ func (t *verifiedTalk) open(b *verifiedBucket, newest bool, above *verifiedSlot)
 		if seq > b.Tail {
 			if len(raw) > emptyDocument {
 				t.fault(seq, "there is something above the tail %d", b.Tail)
+				break
 			}
 			continue
 		}

@@ -50,8 +50,9 @@ type verifiedMove struct {
 	lowest           verifiedBucket // the last that was looked at, without its slots
 	first            *verifiedSlot  // its first slot; nil when it was sealed, or damaged
 	top              uint64         // the highest tail among the unsealed
+	topNumber        uint64
 	topFlagged       bool
-	flagged          []uint64 // tails of unsealed ones that are flagged as the newest
+	flagged          []uint64 // numbers of unsealed ones that are flagged as the newest
 }
 
 func (t *verifiedTalk) begin(conversation string) {
@@ -97,10 +98,10 @@ func (t *verifiedTalk) bucket(ctx context.Context, b *verifiedBucket) error {
 // flag notes whether the bucket is the newest, and whether it says so.
 func (m *verifiedMove) flag(b *verifiedBucket) {
 	if b.Tail > m.top {
-		m.top, m.topFlagged = b.Tail, b.Newest
+		m.top, m.topNumber, m.topFlagged = b.Tail, b.N, b.Newest
 	}
 	if b.Newest {
-		m.flagged = append(m.flagged, b.Tail)
+		m.flagged = append(m.flagged, b.N)
 	}
 }
 
@@ -160,14 +161,12 @@ func (t *verifiedTalk) members(ctx context.Context, more int) error {
 	return err
 }
 
-// newest holds the flags against the tails. Those below the highest may be flagged too, as long as they are next to it: the next append takes the flag
-// away, or the one after it.
+// newest holds the flags against the tails. The bucket below the highest may be flagged too: the next append, to whatever conversation, takes that
+// flag away.
 func (t *verifiedTalk) newest() {
 	var top *verifiedMove
-	flags := 0
 	for i := range t.moves {
 		m := &t.moves[i]
-		flags += len(m.flagged)
 		if m.unsealed > 0 && (top == nil || m.top >= top.top) {
 			top = m
 		}
@@ -179,14 +178,11 @@ func (t *verifiedTalk) newest() {
 		t.fault(top.top, "the bucket with the tail is not flagged as the newest")
 	}
 	for i := range t.moves {
-		for _, tail := range t.moves[i].flagged {
-			if size := uint64(t.moves[i].layout); top != nil && tail+2*size <= top.top {
-				t.fault(tail, "an old bucket is flagged as the newest")
+		for _, n := range t.moves[i].flagged {
+			if n+1 < t.moves[i].topNumber {
+				t.fault(0, "its old bucket %d is flagged as the newest", n)
 			}
 		}
-	}
-	if flags > 2 {
-		t.fault(0, "%d buckets are flagged as the newest", flags)
 	}
 }
 

@@ -15,6 +15,11 @@ func (cv *fakeConversation) show(seq uint64) protocol.Message {
 	return m
 }
 
+// shown is what the user now sees of a stored message.
+func (f *fake) shown(m protocol.Message) protocol.Message {
+	return f.conversation(m.ConversationID).show(m.Seq)
+}
+
 // answerAlter answers REVOKE, EDIT, REACT, DELETE and CLEAR.
 func (p *peer) answerAlter(fr protocol.Frame) {
 	if reply := p.alter(fr); reply != nil {

@@ -272,11 +272,11 @@ func (p *peer) answerSend(fr protocol.Frame, m protocol.Message) {
 	}
 	if p.f.noSeq {
 		ack.Seq = 0
-		p.f.push(p, m)
+		p.f.push(p, p.f.shown(m))
 	}
 	for _, o := range p.f.peers {
 		if o != p {
-			p.f.push(o, m)
+			p.f.push(o, p.f.shown(m))
 		}
 	}
 	p.write(protocol.CmdSendAck, fr.RequestID, &ack)

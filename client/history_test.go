@@ -244,7 +244,7 @@ func (h *history) onFrame(p *peer, fr protocol.Frame) bool {
 			m := h.f.store(fr)
 			for _, o := range h.f.peers {
 				if o != p {
-					h.f.push(o, m)
+					h.f.push(o, h.f.shown(m))
 				}
 			}
 		}
@@ -252,7 +252,7 @@ func (h *history) onFrame(p *peer, fr protocol.Frame) bool {
 	case n < 14 && fr.Command.CountsInFlight():
 		if fr.Command == protocol.CmdSend && h.server.IntN(2) == 0 {
 			if m := h.f.store(fr); h.server.IntN(2) == 0 {
-				h.f.push(p, m)
+				h.f.push(p, h.f.shown(m))
 			} else {
 				h.dirty = true
 			}

@@ -3,6 +3,8 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/parley-im/parley/client"
@@ -161,4 +163,80 @@ func TestChangesWhileAwayAgainstServer(t *testing.T) {
 		v.wantServer(conversation)
 	}
 	web.wantTold()
+}
+
+// Three devices write, change, delete and clear at random, all at once, while the server restarts and one of them comes and goes. In the end each
+// shows what the server has for its user.
+func TestRandomChangesAgainstServer(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { testRandomChanges(t, seed) })
+	}
+}
+
+func testRandomChanges(t *testing.T, seed uint64) {
+	s := newServer(t)
+	phone, _ := s.screen("alice", "phone", protocol.PlatformIOS)
+	desk, back := s.screen("alice", "desk", protocol.PlatformLinux)
+	bob, _ := s.screen("bob", "phone", protocol.PlatformAndroid)
+	say(phone, "bob", 20, phone, desk, bob)
+	for round := range 4 {
+		if err := desk.c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		play := func(v *screen, to string, who uint64) {
+			rnd := rand.New(rand.NewPCG(seed, uint64(round)<<8|who))
+			wg.Go(func() {
+				for range 60 {
+					v.act(rnd, to)
+				}
+			})
+		}
+		play(phone, "bob", 1)
+		play(bob, "alice", 2)
+		if round%2 == 1 {
+			s.stop()
+			s.start()
+		}
+		back()
+		play(desk, "bob", 3)
+		wg.Wait()
+	}
+	for _, v := range []*screen{phone, desk, bob} {
+		v.wantServer(conversation)
+	}
+}
+
+// act does one thing at random. What is refused (of another's, revoked, hidden) is no fault.
+func (v *screen) act(rnd *rand.Rand, to string) {
+	v.mu.Lock()
+	var tail uint64
+	for seq := range v.shown[conversation] {
+		tail = max(tail, seq)
+	}
+	v.mu.Unlock()
+	if tail == 0 {
+		return
+	}
+	seq := 1 + tail - min(tail, 1+uint64(rnd.ExpFloat64()*8))
+	ctx, kind := within(v.t), fmt.Sprint(rnd.IntN(3))
+	var err error
+	switch n := rnd.IntN(100); {
+	case n < 30:
+		_, err = v.c.Send(ctx, client.Text(client.User(to), kind))
+	case n < 55:
+		_, err = v.c.React(ctx, conversation, seq, kind, rnd.IntN(2) == 0)
+	case n < 75:
+		_, err = v.c.Edit(ctx, conversation, seq, 0, []byte("edited "+kind))
+	case n < 82:
+		_, err = v.c.Revoke(ctx, conversation, seq)
+	case n < 99:
+		err = v.c.Delete(ctx, conversation, seq, max(seq/2, 1))
+	default:
+		_, err = v.c.Clear(ctx, conversation, seq/2+1)
+	}
+	var refused *protocol.Error
+	if err != nil && (!errors.As(err, &refused) || refused.Code != protocol.CodeForbidden && refused.Code != protocol.CodeNotFound) {
+		v.t.Errorf("seq %d of %d: %v", seq, tail, err)
+	}
 }

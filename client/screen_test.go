@@ -129,17 +129,37 @@ func (v *screen) wantTold(want ...string) {
 	v.told = nil
 }
 
-// wantServer checks that the screen shows what the server does.
+// wantServer waits until the screen shows what the server does.
 func (v *screen) wantServer(id string) {
 	v.t.Helper()
-	page, err := v.c.Pull(within(v.t), protocol.Pull{ConversationID: id, Limit: 200})
-	if err != nil {
-		v.t.Fatal(err)
+	var list []protocol.Message
+	for from, more := uint64(1), true; more; {
+		page, err := v.c.Pull(within(v.t), protocol.Pull{ConversationID: id, FromSeq: from, Limit: 200})
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		if more = page.More; more {
+			last := page.Messages[len(page.Messages)-1]
+			from = last.Seq + uint64(max(last.Run, 1))
+		}
+		list = append(list, page.Messages...)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	why := ""
+	defer func() {
+		if why != "" {
+			v.t.Log(why)
+		}
+	}()
+	v.await("what the server has", func() bool {
+		why = v.differs(id, list)
+		return why == ""
+	})
+}
+
+// differs says what is shown otherwise than the server has it. v.mu is held.
+func (v *screen) differs(id string, list []protocol.Message) string {
 	n := 0
-	for _, want := range page.Messages {
+	for _, want := range list {
 		if want.Status == protocol.StatusHidden || want.Status == protocol.StatusGone {
 			continue
 		}
@@ -147,10 +167,11 @@ func (v *screen) wantServer(id string) {
 		got := v.shown[id][want.Seq]
 		got.IsRead = want.IsRead // is no change
 		if string(protocol.AppendBody(nil, &got)) != string(protocol.AppendBody(nil, &want)) {
-			v.t.Errorf("%d is shown as\n%+v, the server has\n%+v", want.Seq, got, want)
+			return fmt.Sprintf("%d is shown as\n%+v, the server has\n%+v", want.Seq, got, want)
 		}
 	}
 	if n != len(v.shown[id]) {
-		v.t.Errorf("%d messages are shown, the server has %d", len(v.shown[id]), n)
+		return fmt.Sprintf("%d messages are shown, the server has %d", len(v.shown[id]), n)
 	}
+	return ""
 }

@@ -28,8 +28,22 @@
 // client_msg_id after a lost connection, a timeout or an error that says so. Messages to one target go out in the order in
 // which they were queued, one in flight at a time unless Options.Pipeline says more.
 //
+// # Changes and deletions
+//
+// Messages change after they were handed on: Revoke, Edit and React change them for everybody. Whoever did it, and however this device learns of
+// it (an event, the list, a message that it pulled), OnChange is given the message as it then is, each change once and in order. So an
+// app that keeps messages has one place where it changes them; what it changed itself comes there as well, as what it sent comes by OnMessage.
+//
+// Delete and Clear hide messages from the user alone, on all of their devices. OnDeleted and OnCleared tell each of these devices, the one that
+// asked as well, also after it was away: what was deleted lies in a stream of the user's own, which is followed like a conversation and
+// never shown. What was deleted is not handed on later, even where it waited for a slow app.
+//
+// Of a conversation that changed more often, while the device was away, than the server tells one by one, OnStale is told: the app fetches
+// anew, by Pull, what it has stored.
+//
 // # After a crash of the app
 //
 // With an Outbox and a State that last, a new process goes on where the old one was: what was queued is sent, once; what the
-// app had taken just before the crash may be handed on once more, because the cursor is saved after the handler returned.
+// app had taken just before the crash may be handed on once more, because the cursor is saved after the handler returned. That holds for
+// messages, changes and deletions alike.
 package client

@@ -108,3 +108,82 @@ func ExampleClient_Pull() {
 		fmt.Println("that was the first")
 	}
 }
+
+// An app that stores messages, and keeps what it stored as it should be: whoever changes or deletes something, on whatever device, it ends up
+// in these handlers.
+func ExampleOptions_handlers() {
+	type place struct {
+		conversation string
+		seq          uint64
+	}
+	stored := map[place]protocol.Message{} // an app's database
+	keep := func(_ context.Context, m protocol.Message) error {
+		at := place{m.ConversationID, m.Seq}
+		if old, ok := stored[at]; !ok || m.ChangeSeq > old.ChangeSeq || m.Status == protocol.StatusGone {
+			stored[at] = m
+		}
+		return nil
+	}
+	o := client.Options{
+		OnMessage: keep,
+		OnChange:  keep, // revoked, edited or reacted to
+		OnDeleted: func(_ context.Context, conversation string, seqs []uint64) error {
+			for _, seq := range seqs {
+				delete(stored, place{conversation, seq})
+			}
+			return nil
+		},
+		OnCleared: func(_ context.Context, conversation string, upTo uint64) error {
+			for at := range stored {
+				if at.conversation == conversation && at.seq <= upTo {
+					delete(stored, at)
+				}
+			}
+			return nil
+		},
+	}
+	_ = o // with Addr, Token and DeviceID it is what New takes; see the package's example
+}
+
+// A message is edited, and if that is too late, taken back.
+func ExampleClient_Edit() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var c *client.Client // see the package's example
+	conversation, seq := protocol.DirectConversation("alice", "bob"), uint64(171)
+
+	_, err := c.Edit(ctx, conversation, seq, protocol.ContentText, []byte("see you at eight"))
+	switch {
+	case err == nil:
+		return // OnChange shows it
+	case errors.Is(err, &protocol.Error{Code: protocol.CodeForbidden}):
+		fmt.Println("not one's own, or too old")
+	case errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}):
+		fmt.Println("revoked, deleted or removed meanwhile")
+	default:
+		fmt.Println("not known; an edit may be repeated:", err)
+	}
+}
+
+func ExampleClient_React() {
+	ctx := context.Background()
+	var c *client.Client // see the package's example
+
+	if _, err := c.React(ctx, protocol.DirectConversation("alice", "bob"), 171, "👍", true); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Two messages are hidden from the user, and then the whole history; others keep theirs.
+func ExampleClient_Delete() {
+	ctx := context.Background()
+	var c *client.Client // see the package's example
+	conversation := protocol.DirectConversation("alice", "bob")
+
+	if err := c.Delete(ctx, conversation, 170, 171); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Clear(ctx, conversation, 0); err != nil {
+		log.Fatal(err)
+	}
+}

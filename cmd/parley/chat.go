@@ -40,6 +40,9 @@ func newChat() *cobra.Command {
 		Long: `chat is a device of a user: it shows the newest messages with another user and what comes from then on, on whatever device it was written,
 and sends the lines that are typed. What is not acknowledged yet is sent again after a lost connection, once. Ctrl-D ends it.
 
+On a terminal each message has a number, and a line that begins with a slash is a command: /revoke 7, /edit 7 new text, /react 7 👍, /unreact 7 👍,
+/delete 7, /clear, /help.
+
 Without a terminal it reads lines and prints messages, a line each, and ends with its input, when everything was acknowledged and shown. What
 it has to say itself goes to the standard error.
 

@@ -227,7 +227,7 @@ func TestLine(t *testing.T) {
 		{protocol.Message{Sender: "bob", ContentType: 1, Status: protocol.StatusRevoked, SendTimeMS: at}, "11:00:00 bob: [taken back]"},
 	}
 	for _, tt := range tests {
-		if got := line(&tt.m, now); got != tt.want {
+		if got := line(&tt.m, false, now); got != tt.want {
 			t.Errorf("%+v is shown as %q, want %q", tt.m, got, tt.want)
 		}
 	}

@@ -27,6 +27,12 @@ func TestKillNine(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
+	killNine(t, rounds)
+}
+
+// killNine is so many rounds on servers with these flags.
+func killNine(t *testing.T, rounds int, flags ...string) {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -39,7 +45,7 @@ func TestKillNine(t *testing.T) {
 	keys := tokens(t, dir, users...)
 
 	for round := range rounds {
-		srv := startServing(t, dir, addr)
+		srv := startServing(t, dir, addr, flags...)
 		var all sync.WaitGroup
 		for i, user := range users {
 			w := mustDial(t, addr, keys[i], "phone-of-"+user)
@@ -56,7 +62,7 @@ func TestKillNine(t *testing.T) {
 			return
 		}
 	}
-	startServing(t, dir, addr)
+	startServing(t, dir, addr, flags...)
 	checkHistory(t, h, addr, users, keys)
 }
 

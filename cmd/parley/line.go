@@ -9,14 +9,30 @@ import (
 	"github.com/parley-im/parley/protocol"
 )
 
-// line is a message as chat shows it: time, sender, text.
-func line(m *protocol.Message, now time.Time) string {
+// line is a message as chat shows it: time, number if that is wanted, sender, text, and what was done to it.
+func line(m *protocol.Message, numbered bool, now time.Time) string {
 	layout := time.TimeOnly
 	at := time.UnixMilli(m.SendTimeMS).In(now.Location())
 	if at.Format(time.DateOnly) != now.Format(time.DateOnly) {
 		layout = time.DateTime
 	}
-	return fmt.Sprintf("%s %s: %s", at.Format(layout), m.Sender, content(m))
+	number := ""
+	if numbered {
+		number = fmt.Sprintf("#%d ", m.Seq)
+	}
+	return fmt.Sprintf("%s %s%s: %s%s", at.Format(layout), number, m.Sender, content(m), doneTo(m))
+}
+
+// doneTo is what was done to a message after it was sent.
+func doneTo(m *protocol.Message) string {
+	text := ""
+	if m.EditMS != 0 {
+		text = " [edited]"
+	}
+	for _, r := range m.Reactions {
+		text += fmt.Sprintf(" [%s %d]", plain(r.Reaction), r.Count)
+	}
+	return text
 }
 
 func content(m *protocol.Message) string {

@@ -40,6 +40,6 @@ Every flag can also be given by the environment (--max-body is PARLEY_MAX_BODY),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(), newToken(), newChat(), newVersion())
+	root.AddCommand(newServe(), newToken(), newChat(), newAdmin(), newMigrate(), newVersion())
 	return root
 }

@@ -21,10 +21,13 @@ func newServe() *cobra.Command {
 		Short: "Run the server: one process, everything in one folder",
 		Long: `serve runs the whole server in one process. The first start makes the data folder and, in it, the secret that signs tokens.
 
+With --mongo everything but that secret is in a MongoDB database, which one server uses at a time.
+
 SIGTERM and SIGINT drain: /readyz turns red, clients are asked to go, what was accepted is made durable, and the process exits
 with 0. A second signal ends it at once with 1.`,
 		Example: `  parley serve
-  parley serve --data /var/lib/parley --listen :7000 --http 127.0.0.1:7080
+  parley serve --data /var/lib/parley --listen :7000 --http 127.0.0.1:7080 --retention 365d
+  PARLEY_MONGO=mongodb://parley:password@db.example.org/parley parley serve
   PARLEY_LOG_FORMAT=json parley serve --config /etc/parley.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,6 +61,8 @@ func serve(s *serveSettings, out, errOut io.Writer) error {
 		log.Info("draining", "signal", sig.String())
 		go exitOnSecond(signals, log)
 		return srv.drain()
+	case <-srv.lost():
+		return errors.Join(srv.lease.Ready(), srv.close())
 	case <-srv.gateway.Done():
 		err := fmt.Errorf("the connection tier ended by itself: %w", srv.gateway.Err())
 		return errors.Join(err, srv.close())

@@ -19,6 +19,7 @@ const (
 // serveSettings are the flags of serve. Each acts; docs/operations.md lists them all.
 type serveSettings struct {
 	data   string
+	mongo  string
 	listen string
 	http   string
 	pprof  bool
@@ -34,6 +35,10 @@ type serveSettings struct {
 	hardOut     size
 	stall       time.Duration
 	loops       int
+
+	retention    age
+	revokeWithin time.Duration
+	editWithin   time.Duration
 
 	cache   size
 	state   size
@@ -55,6 +60,7 @@ func (s *serveSettings) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	addConfigFlag(cmd)
 	f.StringVar(&s.data, "data", defaultData, "folder of everything that is kept; made on the first start, with the secret that signs tokens")
+	f.StringVar(&s.mongo, "mongo", "", "URI of a MongoDB database (default name parley) that keeps everything but the secret, instead of the folder; PARLEY_MONGO keeps its password off the command line")
 	f.StringVar(&s.listen, "listen", ":"+defaultPort, "address for the apps' connections")
 	f.StringVar(&s.http, "http", "127.0.0.1:7080", "address for /healthz, /readyz and /metrics; '' for none. Keep it off public networks")
 	f.BoolVar(&s.pprof, "pprof", false, "serve Go's profiles under /debug/pprof/ of the HTTP address")
@@ -75,8 +81,12 @@ func (s *serveSettings) register(cmd *cobra.Command) {
 	f.DurationVar(&s.stall, "stall-timeout", 60*time.Second, "a connection that takes not one of its unsent bytes for so long is closed as too slow")
 	f.IntVar(&s.loops, "loops", 0, "event loops for connections; 0: one for two CPUs")
 
+	f.Var(&s.retention, "retention", "purge messages that are older, as in 365d, for everyone and for ever; 0 keeps them")
+	f.DurationVar(&s.revokeWithin, "revoke-within", day, "how long senders may take a message back")
+	f.DurationVar(&s.editWithin, "edit-within", day, "how long senders may change a message")
+
 	s.cache = 256 * mib
-	f.Var(&s.cache, "cache", "memory for the store's cache")
+	f.Var(&s.cache, "cache", "memory for the store's cache; with --mongo, for contents of messages that were read")
 	s.state = 512 * mib
 	f.Var(&s.state, "state-memory", "memory for the newest ids of the conversations in use: up to 192KiB for a busy one, in which repeats are found")
 	s.queue = 64 * mib
@@ -122,6 +132,12 @@ func (s *serveSettings) check() error {
 		return fmt.Errorf("--outbound-soft is %s; give less than --outbound-hard (%s)", &s.softOut, &s.hardOut)
 	case s.hardOut <= s.maxDown:
 		return fmt.Errorf("--outbound-hard is %s; give more than --max-down (%s), or one answer could close a connection", &s.hardOut, &s.maxDown)
+	case s.retention > 0 && s.retention < age(time.Hour):
+		return fmt.Errorf("--retention is %s; give at least 1h, or 0 to keep messages for ever", &s.retention)
+	case s.revokeWithin < time.Second:
+		return fmt.Errorf("--revoke-within is %s; give at least 1s", s.revokeWithin)
+	case s.editWithin < time.Second:
+		return fmt.Errorf("--edit-within is %s; give at least 1s", s.editWithin)
 	case s.state < mib:
 		return fmt.Errorf("--state-memory is %s; give at least 1MiB", &s.state)
 	case s.queue < mib:

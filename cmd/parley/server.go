@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,6 +18,7 @@ import (
 	"github.com/parley-im/parley/conn"
 	"github.com/parley-im/parley/logic"
 	"github.com/parley-im/parley/storage/embedded"
+	"github.com/parley-im/parley/storage/mongo"
 )
 
 // server is the parts of a running process. This file is where they are put together.
@@ -24,7 +26,8 @@ type server struct {
 	settings *serveSettings
 	log      *slog.Logger
 	metrics  *prometheus.Registry
-	store    *embedded.Store
+	store    store
+	lease    *mongo.Lease // of the database; nil on a folder
 	gateway  *conn.Gateway
 	logic    *logic.Logic
 	probes   *probes
@@ -57,12 +60,10 @@ func (srv *server) start() error {
 	if err != nil {
 		return err
 	}
-	if srv.store, err = embedded.Open(embedded.Options{
-		Dir: s.data, CacheBytes: int64(s.cache), ReserveBytes: int64(s.reserve), Logger: srv.log, Registerer: srv.metrics,
-	}); err != nil {
+	queue, err := srv.openStore()
+	if err != nil {
 		return err
 	}
-	srv.onClose("the store", srv.store.Close)
 	if srv.gateway, err = conn.New(conn.Options{
 		Listen: s.listen, Verifier: verifier, Loops: s.loops, MaxConns: s.maxConns,
 		Heartbeat: s.heartbeat, HandshakeTimeout: s.handshake, StallTimeout: s.stall, DrainWindow: s.drainWindow,
@@ -72,8 +73,9 @@ func (srv *server) start() error {
 		return err
 	}
 	if srv.logic, err = logic.New(logic.Options{
-		Log: srv.store.NewLog(), Buckets: srv.store, Directory: srv.store, Routes: embedded.NewRoutes(s.maxDevices), Gateway: srv.gateway,
-		MaxBody: int(s.maxBody), MaxDown: int(s.maxDown), Logger: srv.log, Registerer: srv.metrics,
+		Log: queue, Buckets: srv.store, Directory: srv.store, Changes: srv.store, Routes: embedded.NewRoutes(s.maxDevices), Gateway: srv.gateway,
+		MaxBody: int(s.maxBody), MaxDown: int(s.maxDown), StateBytes: int64(s.state), RevokeWithin: s.revokeWithin, EditWithin: s.editWithin,
+		Logger: srv.log, Registerer: srv.metrics,
 	}); err != nil {
 		return err
 	}
@@ -81,6 +83,9 @@ func (srv *server) start() error {
 		return err
 	}
 	srv.onClose("the logic tier", srv.logic.Close)
+	if err := srv.startRetention(); err != nil {
+		return err
+	}
 	if err := srv.startProbes(); err != nil {
 		return err
 	}
@@ -88,6 +93,19 @@ func (srv *server) start() error {
 		return err
 	}
 	srv.onClose("the connection tier", srv.gateway.Close)
+	return nil
+}
+
+func (srv *server) startRetention() error {
+	if srv.settings.retention == 0 {
+		return nil
+	}
+	r, err := newRetention(srv.store, time.Duration(srv.settings.retention), srv.log, srv.metrics)
+	if err != nil {
+		return err
+	}
+	r.start()
+	srv.onClose("the retention", r.close)
 	return nil
 }
 
@@ -166,7 +184,11 @@ func (srv *server) announce(out io.Writer) {
 	if addr := srv.probes.addr(); addr != nil {
 		probes = fmt.Sprintf("health and metrics are on http://%s", addr)
 	}
-	fmt.Fprintf(out, "parley %s is ready: apps connect to %s, %s, data is in %s\n", buildVersion(), srv.gateway.Addr(), probes, s.data)
+	where := s.data
+	if s.mongo != "" {
+		where = describeMongo(s.mongo)
+	}
+	fmt.Fprintf(out, "parley %s is ready: apps connect to %s, %s, data is in %s\n", buildVersion(), srv.gateway.Addr(), probes, where)
 	if err := srv.ready(); err != nil {
 		fmt.Fprintf(out, "but it takes no messages yet: %v\n", err)
 	}

@@ -35,9 +35,10 @@ func applySettings(cmd *cobra.Command, environ []string) error {
 			return err
 		}
 	}
+	given := givenFlags(cmd)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch {
-		case err != nil || f.Changed || !isSetting(f.Name):
+		case err != nil || f.Changed || !isSetting(f) || yields(f, given):
 		case fromEnv.Exists(f.Name):
 			err = setFlag(cmd.Flags(), f, fromEnv, envName(f.Name))
 		case fromFile.Exists(f.Name):
@@ -141,17 +142,52 @@ func configPath(cmd *cobra.Command, fromEnv *koanf.Koanf) string {
 	return f.Value.String()
 }
 
+// Annotations of flags.
+const (
+	onlyNow   = "parley_only_now"   // it says what to do now, and comes from the command line alone
+	insteadOf = "parley_instead_of" // the flags which, given on the command line, keep it from being set elsewhere
+)
+
+// annotate puts an annotation on flags of the command.
+func annotate(cmd *cobra.Command, key string, values []string, flags ...string) {
+	for _, name := range flags {
+		_ = cmd.Flags().SetAnnotation(name, key, values) // fails only for a flag that is not there
+	}
+}
+
 // isSetting tells a flag that can be set elsewhere from one that says what to do now.
-func isSetting(flag string) bool {
-	return flag != "help" && flag != "version" && flag != "config"
+func isSetting(f *pflag.Flag) bool {
+	_, now := f.Annotations[onlyNow]
+	return !now && f.Name != "help" && f.Name != "version" && f.Name != "config"
+}
+
+// givenFlags are the names of those on the command line.
+func givenFlags(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Flags().Visit(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// yields tells whether one of the flags on the command line stands in f's place.
+func yields(f *pflag.Flag, given []string) bool {
+	return slices.ContainsFunc(f.Annotations[insteadOf], func(name string) bool { return slices.Contains(given, name) })
+}
+
+// commands are all commands below root.
+func commands(root *cobra.Command) []*cobra.Command {
+	list := slices.Clone(root.Commands())
+	for _, c := range root.Commands() {
+		list = append(list, commands(c)...)
+	}
+	return list
 }
 
 // allFlags are the flags of every command, and config, which the environment may give too.
 func allFlags(root *cobra.Command) []*pflag.Flag {
 	var all []*pflag.Flag
-	for _, c := range root.Commands() {
+	for _, c := range commands(root) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if isSetting(f.Name) || f.Name == "config" {
+			if isSetting(f) || f.Name == "config" {
 				all = append(all, f)
 			}
 		})
@@ -167,7 +203,7 @@ func serveFlags(root *cobra.Command) []*pflag.Flag {
 			continue
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if isSetting(f.Name) {
+			if isSetting(f) {
 				list = append(list, f)
 			}
 		})

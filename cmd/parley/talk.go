@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,7 @@ func newTalk(s *chatSettings, token func(context.Context) (string, error), scr s
 	t.client, err = client.New(client.Options{
 		Addr: s.addr, Plaintext: s.clear(), Token: token, DeviceID: "chat-" + rand.Text(), Platform: s.platformNumber(), SDK: "parley-chat/1",
 		SignedIn: true, History: history, State: t.progress,
-		OnMessage: t.message, OnEvent: t.event, OnSent: t.sent, OnConnState: t.connection,
+		OnMessage: t.message, OnChange: t.changed, OnDeleted: t.deleted, OnCleared: t.cleared, OnEvent: t.event, OnSent: t.sent, OnConnState: t.connection,
 	})
 	return t, err
 }
@@ -77,6 +78,13 @@ func (t *talk) run(ctx context.Context) error {
 			}
 			if line == "" {
 				continue
+			}
+			if t.screen.interactive() && strings.HasPrefix(line, "/") {
+				if !strings.HasPrefix(line, "//") {
+					t.slash(ctx, line)
+					continue
+				}
+				line = line[1:]
 			}
 			unacked = settle(ctx, unacked)
 			if p := t.send(ctx, line); p != nil {
@@ -220,7 +228,7 @@ func (t *talk) message(_ context.Context, m protocol.Message) error {
 	delete(t.mine, m.ClientMsgID)
 	t.mu.Unlock()
 	if !here {
-		t.screen.print(line(&m, time.Now()))
+		t.screen.print(t.line(&m))
 	}
 	t.shown.Store(m.Seq)
 	if m.Sender != t.s.as {
@@ -242,10 +250,14 @@ func (t *talk) event(_ context.Context, e protocol.Event) {
 	}
 }
 
-func (t *talk) sent(_ client.Entry, _ protocol.SendAck, err error) {
-	if err != nil {
+// sent tells what became of a line; on a terminal, where it stands on the screen already, the number that it got.
+func (t *talk) sent(_ client.Entry, ack protocol.SendAck, err error) {
+	switch {
+	case err != nil:
 		t.failed.Add(1)
 		t.screen.note("not sent: " + err.Error())
+	case t.screen.interactive() && ack.Seq > 0:
+		t.screen.note(fmt.Sprintf("#%d", ack.Seq))
 	}
 }
 

@@ -24,14 +24,16 @@ import (
 //	host     for people
 //	renewed  the store's clock at the last renewal
 //
-// It is free when it is not there, or was not renewed for leaseTime by the store's clock. A server takes over from its own earlier run at once:
-// that one is dead, since both use one data folder, which is locked. The lease keeps people from starting two servers; what keeps two writers
-// apart is the compare-and-set of every write.
+// It is free when it is not there, or was not renewed for leaseTime by the store's clock. A server takes over from its own earlier run before that:
+// that one is dead, since both use one data folder, which is locked. Who takes over waits for leaseGrace, in which what the dead run had sent is
+// applied: a message that came after the first devices asked what they missed would not be pushed to them. The lease keeps people from starting
+// two servers; what keeps two writers apart is the compare-and-set of every write.
 const leaseID = "lease"
 
 const (
 	leaseTime  = 15 * time.Second
-	leaseEvery = 2 * time.Second // between renewals
+	leaseEvery = 2 * time.Second // between renewals, and how long one may take
+	leaseGrace = 2 * time.Second
 )
 
 // ErrHeld is in the chain of the error of Lease when another server uses the database.
@@ -41,7 +43,7 @@ var ErrHeld = errors.New("another server uses the database")
 type LeaseOptions struct {
 	Server string        // names the server: the same at each start
 	Host   string        // where it runs, for people
-	Every  time.Duration // between renewals, and how long one may take; 0: 2 s
+	Every  time.Duration // between renewals; 0: 2 s
 }
 
 // Lease is held until Close, or until it is Lost.
@@ -51,6 +53,8 @@ type Lease struct {
 	run  string
 	stop context.CancelFunc
 	done sync.WaitGroup
+
+	grace <-chan time.Time // when there is no more to wait for
 
 	mu   sync.Mutex
 	why  error // the last renewal's
@@ -72,9 +76,15 @@ func (s *Store) Lease(ctx context.Context, o LeaseOptions) (*Lease, error) {
 	if err := l.take(ctx); err != nil {
 		return nil, err
 	}
-	ctx, l.stop = context.WithCancel(context.Background())
-	l.done.Go(func() { l.keep(ctx) })
-	return l, nil
+	keeping, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.done.Go(func() { l.keep(keeping) })
+	select {
+	case <-l.grace:
+		return l, nil
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), l.Close())
+	}
 }
 
 func (l *Lease) take(ctx context.Context) error {
@@ -109,6 +119,9 @@ func (l *Lease) takeFrom(ctx context.Context, held *leaseDocument) error {
 	case err != nil:
 		return unavailable(err)
 	}
+	if l.grace = time.After(0); held.Run != "" {
+		l.grace = time.After(leaseGrace)
+	}
 	return nil
 }
 
@@ -141,7 +154,7 @@ func (l *Lease) keep(ctx context.Context) {
 }
 
 func (l *Lease) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.o.Every)
+	ctx, cancel := context.WithTimeout(ctx, leaseEvery)
 	defer cancel()
 	r, err := l.s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: leaseID}, {Key: "run", Value: l.run}}, bson.D{renewing()})
 	switch {
@@ -175,7 +188,7 @@ func (l *Lease) Close() error {
 	if errors.Is(l.Ready(), ErrHeld) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.o.Every)
+	ctx, cancel := context.WithTimeout(context.Background(), leaseEvery)
 	defer cancel()
 	if _, err := l.s.meta.DeleteOne(ctx, bson.D{{Key: "_id", Value: leaseID}, {Key: "run", Value: l.run}}); err != nil {
 		return unavailable(err)

@@ -231,4 +231,35 @@ func TestLine(t *testing.T) {
 			t.Errorf("%+v is shown as %q, want %q", tt.m, got, tt.want)
 		}
 	}
+	changed := protocol.Message{Seq: 7, Sender: "bob", ContentType: 1, Content: []byte("new"), SendTimeMS: at, EditMS: 1,
+		Reactions: []protocol.Reaction{{Reaction: "👍", Count: 2}, {Reaction: "\x1b", Count: 1}}}
+	if got, want := line(&changed, true, now), "11:00:00 #7 bob: new [edited] [👍 2] [\ufffd 1]"; got != want {
+		t.Errorf("a changed message is shown as %q, want %q", got, want)
+	}
+}
+
+func TestParseOrder(t *testing.T) {
+	for text, want := range map[string]order{
+		"/revoke 7":          {verb: "revoke", seq: 7},
+		"/revoke #7":         {verb: "revoke", seq: 7},
+		"/edit 7  new  text": {verb: "edit", seq: 7, text: "new  text"},
+		"/react 1 👍":         {verb: "react", seq: 1, text: "👍"},
+		"/unreact 1 👍":       {verb: "unreact", seq: 1, text: "👍"},
+		"/delete 12":         {verb: "delete", seq: 12},
+		"/clear":             {verb: "clear"},
+		"/help":              {verb: "help"},
+	} {
+		if got, err := parseOrder(text); got != want || err != nil {
+			t.Errorf("%q is %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"/": "no such command", "/revok 7": "no such command", "/revoke": "wants the number", "/revoke 0": "wants the number",
+		"/revoke x": "wants the number", "/revoke -1": "wants the number", "/revoke 7 please": "nothing more", "/edit 7": "something after",
+		"/react 7 ": "something after", "/clear 7": "stands alone", "/clear all": "stands alone",
+	} {
+		if got, err := parseOrder(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is %+v, %v; want %q", text, got, err, want)
+		}
+	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestPowerCuts runs random histories: appends of random runs to random conversations, several in flight, while marks are raised, devices
-// signed out, and all of it read; then the power is cut, at any moment, the first start included. What survives is held against the model,
+// signed out, messages changed, deleted, cleared and purged, and all of it read; then the power is cut, at any moment, the first start included. What survives is held against the model,
 // and the history goes on from there.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
@@ -52,6 +52,7 @@ type history struct {
 	out     map[string]*signedOut             // by device
 	list    map[string]storage.Entry          // alice's, followed with Changed
 	upTo    storage.Stamp                     // of list
+	done    map[string]*done                  // by conversation: what was done to its messages
 	mu      sync.Mutex                        // guards what is written by more than one goroutine
 	power   *storagetest.Power                // of this life
 	store   *Store                            //
@@ -74,12 +75,13 @@ type signedOut struct {
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
 		t: t, r: rand.New(rand.NewPCG(seed, 0)), disk: vfs.NewCrashableMem(), acked: map[string]uint64{}, shown: map[string]uint64{},
-		marks: map[mark]*raised{}, out: map[string]*signedOut{}, list: map[string]storage.Entry{},
+		marks: map[mark]*raised{}, out: map[string]*signedOut{}, list: map[string]storage.Entry{}, done: map[string]*done{},
 	}
 	h.random = func(goroutine uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, goroutine)) }
 	for i := range 6 {
 		k := storagetest.Direct("alice", fmt.Sprint("bob", i))
 		h.talks = append(h.talks, k)
+		h.done[k.ID] = newDone(k)
 		h.devices = append(h.devices, fmt.Sprint("device", i))
 		h.out[h.devices[i]] = &signedOut{}
 		for _, user := range k.Members {
@@ -118,7 +120,10 @@ func (h *history) live() {
 	var others sync.WaitGroup
 	h.ticks = make(chan struct{}, 8)
 	follow := func(*rand.Rand) { h.follow() }
-	for i, work := range []func(*rand.Rand){h.readSomething, h.readSomething, h.raiseSomething, h.signOutSomething, h.readSignOut, follow} {
+	for i, work := range []func(*rand.Rand){
+		h.readSomething, h.readSomething, h.raiseSomething, h.signOutSomething, h.readSignOut, follow,
+		h.changeSomething, h.ownSomething, h.purgeSomething, h.readNotes,
+	} {
 		r := h.random(uint64(10*len(h.talks[0].Ends) + i))
 		others.Go(func() {
 			for range h.ticks {
@@ -187,7 +192,7 @@ func (h *history) append() {
 
 // tick has others do something while writes are on their way.
 func (h *history) tick() {
-	for range 4 {
+	for range 6 {
 		select {
 		case h.ticks <- struct{}{}:
 		default:
@@ -208,19 +213,25 @@ func (h *history) learn(note func()) {
 // readSomething holds what it is shown against the model, and remembers that it was shown.
 func (h *history) readSomething(r *rand.Rand) {
 	k := h.talks[r.IntN(len(h.talks))]
-	from, tail := uint64(1+r.IntN(20)), uint64(0)
-	err := h.store.Read(context.Background(), storage.Range{Conversation: k.ID, From: from, To: 1 << 40, NewestFirst: r.IntN(2) == 0}, func(s *storage.Slot) bool {
+	d, seen, tail := h.done[k.ID], shown{}, uint64(0)
+	q := storage.Range{Conversation: k.ID, Viewer: k.Members[r.IntN(2)], From: uint64(1 + r.IntN(20)), To: 1 << 40, NewestFirst: r.IntN(2) == 0}
+	err := h.store.Read(context.Background(), q, func(s *storage.Slot) bool {
 		if tail = max(tail, s.Message.Seq); tail > k.Tail() {
 			h.t.Errorf("%s: seq %d was never written", k.ID, tail)
 			return false
 		}
-		k.CheckSlot(h.t, s.Message.Seq, s)
-		return true
+		k.CheckStored(h.t, s.Message.Seq, s)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return d.see(h.t, q.Viewer, s, &seen)
 	})
 	if err != nil {
 		h.t.Error(err)
 	}
-	h.learn(func() { h.shown[k.ID] = max(h.shown[k.ID], tail) })
+	h.learn(func() {
+		h.shown[k.ID] = max(h.shown[k.ID], tail)
+		d.learn(q.Viewer, &seen)
+	})
 }
 
 func (h *history) raiseSomething(r *rand.Rand) {
@@ -313,6 +324,7 @@ func (h *history) check() {
 		if s.Tail < h.acked[k.ID] || s.Tail < h.shown[k.ID] || s.Tail > k.Tail() {
 			h.t.Fatalf("%s: tail %d; acked %d, shown %d, written %d", k.ID, s.Tail, h.acked[k.ID], h.shown[k.ID], k.Tail())
 		}
+		h.checkDone(k, s.Tail)
 		k.Check(h.t, store, s.Tail)
 		h.checkRows(k, s.Tail)
 		tails[k.ID] = s.Tail
@@ -320,6 +332,7 @@ func (h *history) check() {
 	h.checkOrder(tails)
 	h.checkDevices()
 	h.checkList()
+	h.checkFaults()
 	for _, k := range h.talks {
 		k.Cut(tails[k.ID])
 		h.acked[k.ID], h.shown[k.ID] = k.Tail(), k.Tail()
@@ -363,10 +376,12 @@ func (h *history) checkRows(k *storagetest.Talk, tail uint64) {
 			continue
 		}
 		e := entries[0]
-		if e.ReadSeq < m.acked || !m.tried[e.ReadSeq] || e.ReadSeq > tail || e.MinSeq != 1 || e.State.Tail != tail {
+		if e.ReadSeq < m.acked || !m.tried[e.ReadSeq] || e.ReadSeq > tail || e.MinSeq != k.MinSeq(user) || e.State.Tail != tail ||
+			e.ChangeSeq != k.ChangeSeq() {
 			h.t.Fatalf("%s of %s: %+v, acked %d", k.ID, user, e, m.acked)
 		}
-		if was, ok := h.list[k.ID]; ok && side == 0 && (e.ReadSeq < was.ReadSeq || e.PeerReadSeq < was.PeerReadSeq || e.Changed < was.Changed) {
+		if was, ok := h.list[k.ID]; ok && side == 0 && (e.ReadSeq < was.ReadSeq || e.PeerReadSeq < was.PeerReadSeq || e.Changed < was.Changed ||
+			e.MinSeq < was.MinSeq || e.ChangeSeq < was.ChangeSeq) {
 			h.t.Fatalf("%s: %+v was shown, now it is %+v", k.ID, was, e)
 		}
 		*m = raised{acked: e.ReadSeq, tried: map[uint64]bool{0: true, e.ReadSeq: true}}

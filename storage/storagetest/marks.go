@@ -252,6 +252,20 @@ func (k *Talk) Gone(from, to uint64) (purged uint64) {
 	return purged
 }
 
+// Marked replaces what the model knows of purges, and of what users deleted and cleared, after a crash in which some of it may have been lost.
+func (k *Talk) Marked(gone []uint64, hidden map[string][]uint64, minSeq map[string]uint64) {
+	k.marks.gone, k.marks.hidden, k.marks.minSeq = nil, nil, nil
+	for _, seq := range gone {
+		k.Gone(seq, seq)
+	}
+	for user, seqs := range hidden {
+		k.Own(user, 0, seqs...)
+	}
+	for user, seq := range minSeq {
+		k.Own(user, seq)
+	}
+}
+
 // IsGone tells whether a message was purged.
 func (k *Talk) IsGone(seq uint64) bool { return k.marks.gone[seq] }
 

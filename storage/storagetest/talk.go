@@ -250,6 +250,16 @@ func (k *Talk) CheckView(tb testing.TB, viewer string, seq uint64, got *storage.
 	}
 }
 
+// CheckStored holds a slot against what was stored, whatever was done to it since, but for a purge, of which the slot tells.
+func (k *Talk) CheckStored(tb testing.TB, seq uint64, got *storage.Slot) {
+	tb.Helper()
+	want := k.Slots[seq-1]
+	if got.Labels.Gone {
+		want.Message = protocol.Message{ConversationID: k.ID, Seq: seq}
+	}
+	k.checkMessage(tb, &want, got)
+}
+
 // checkMessage holds everything but the labels against the model.
 func (k *Talk) checkMessage(tb testing.TB, want, got *storage.Slot) {
 	tb.Helper()

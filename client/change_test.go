@@ -137,6 +137,13 @@ func TestChangeToldByPull(t *testing.T) {
 		f.locked(func() { f.push(f.newest(), f.conversation(bob).log[6]) })
 		synctest.Wait()
 		r.wantChanges(t, "3/1", "5/2", "1/3")
+		// And by one that is pushed.
+		f.fill(bob, 1)
+		f.alterLocked(2, revoked)
+		f.alterLocked(8, revoked)
+		f.locked(func() { f.push(f.newest(), f.conversation(bob).log[7]) })
+		synctest.Wait()
+		r.wantChanges(t, "3/1", "5/2", "1/3", "2/5")
 		if m := r.messages[5]; m.Seq != 6 || m.ChangeSeq != 4 {
 			t.Errorf("6 came as %+v", m)
 		}
@@ -537,4 +544,158 @@ func TestStaleIsNotLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A copy that is pushed late, of a message that is known to have changed, is not taken while the message is about to be pulled: after a
+// CHANGES that had it, and after one that said to fetch anew.
+func TestLatePushAfterChanges(t *testing.T) {
+	for _, behind := range []uint64{0, 1} {
+		t.Run(fmt.Sprint(behind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.behind = behind
+				f.fill(bob, 5)
+				gate := make(chan struct{})
+				c, r := connect(t, f, func(o *Options) {
+					o.PageSize = 1
+					o.OnEvent = func(context.Context, protocol.Event) { <-gate }
+				})
+				defer stop(t, f, c)
+				ready(t, c)
+				synctest.Wait()
+				var six, seven protocol.Message
+				var page []byte
+				f.locked(func() {
+					six, seven = f.write(bob), f.write(bob)
+					f.tell(nil, protocol.Event{Type: protocol.EventRead}) // a handler waits
+					if behind > 0 {
+						f.push(f.newest(), six, seven)
+					}
+				})
+				synctest.Wait()
+				f.locked(func() {
+					f.onEvent = func(_ *peer, e *protocol.Event) bool { return e.ChangeSeq < 2 }
+					f.onFrame = f.capture(protocol.CmdPull, &page)
+					f.alter(nil, bob, 7, revoked) // a page of its own
+					f.alter(nil, bob, 6, revoked)
+				})
+				synctest.Wait()
+				if page == nil {
+					t.Fatal("6 was not pulled")
+				}
+				f.locked(func() { f.push(f.newest(), seven); f.push(f.newest(), six) })
+				close(gate)
+				synctest.Wait()
+				f.locked(func() { f.newest().send(page) })
+				synctest.Wait()
+				r.wantSeqs(t, bob, 1, 7)
+				for _, m := range r.messages[5:] {
+					if m.Status != protocol.StatusRevoked {
+						t.Errorf("%d came as %+v", m.Seq, m)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A message that waits for a slow app, and turns out to be gone, is not shown.
+func TestGoneWhileHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.fill(bob, 5)
+		gate := make(chan struct{})
+		c, r := connect(t, f, func(o *Options) { o.OnEvent = func(context.Context, protocol.Event) { <-gate } })
+		defer stop(t, f, c)
+		ready(t, c)
+		synctest.Wait()
+		f.locked(func() { f.tell(nil, protocol.Event{Type: protocol.EventRead}) })
+		synctest.Wait()
+		f.post(bob, 2)
+		synctest.Wait()
+		f.alterLocked(7, func(m *protocol.Message) bool {
+			*m = protocol.Message{ConversationID: bob, Seq: 7, Status: protocol.StatusGone, Run: 1}
+			return true
+		})
+		synctest.Wait()
+		close(gate)
+		synctest.Wait()
+		r.wantSeqs(t, bob, 1, 6)
+		f.post(bob, 1)
+		synctest.Wait()
+		if got := r.seqs(bob); got[len(got)-1] != 8 {
+			t.Errorf("the app got %v", got)
+		}
+	})
+}
+
+// After another epoch nothing of the old one's changes is handed on.
+func TestChangesOfAnotherEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.fill(bob, 5)
+		gate := make(chan struct{})
+		r := &recorder{}
+		c, _ := connect(t, f, r.options, func(o *Options) {
+			take := o.OnChange
+			o.OnChange = func(ctx context.Context, m protocol.Message) error {
+				<-gate
+				return take(ctx, m)
+			}
+		})
+		defer stop(t, f, c)
+		ready(t, c)
+		synctest.Wait()
+		f.locked(func() {
+			f.onEvent = func(_ *peer, e *protocol.Event) bool { return e.ChangeSeq < 2 }
+			f.alter(nil, bob, 1, revoked)
+			f.alter(nil, bob, 2, revoked)
+		})
+		synctest.Wait()
+		f.locked(func() {
+			f.epoch = "e2"
+			f.newest().cut()
+		})
+		rest(time.Minute)
+		close(gate)
+		rest(time.Minute)
+		r.wantChanges(t, "1/1")
+		if !slices.Equal(r.stale, []string{""}) {
+			t.Errorf("OnStale got %q", r.stale)
+		}
+	})
+}
+
+// Nor is it when positions are saved before the app was told.
+func TestStaleIsNotSavedEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.behind = 1
+		f.fill(bob, 5)
+		state := NewMemoryState()
+		c, _ := connect(t, f, func(o *Options) {
+			o.State, o.OnList = state, nil
+			o.OnEvent = func(ctx context.Context, _ protocol.Event) { <-ctx.Done() } // a handler that never ends
+		})
+		ready(t, c)
+		synctest.Wait()
+		f.locked(func() {
+			f.tell(nil, protocol.Event{Type: protocol.EventRead})
+			f.alter(nil, bob, 1, reacted("a", true))
+			f.alter(nil, bob, 1, reacted("b", true))
+			f.alter(nil, bob, 1, reacted("c", true))
+		})
+		f.resync(0)
+		rest(time.Second)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c, r := connect(t, f, func(o *Options) { o.State = state })
+		defer stop(t, f, c)
+		ready(t, c)
+		synctest.Wait()
+		if !slices.Equal(r.stale, []string{bob}) {
+			t.Errorf("OnStale got %q", r.stale)
+		}
+	})
 }

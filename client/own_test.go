@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,7 +131,9 @@ func TestOwnCalls(t *testing.T) {
 		}
 		synctest.Wait()
 		want := []string{"delete " + bob + " [3]0", "delete " + bob + " [4]0", "delete " + bob + " [5 6]0", "clear " + bob + " []10"}
-		r.wantOwned(t, want...)
+		if r.wantOwned(t, want...); t.Failed() {
+			return
+		}
 		before := len(f.sent(protocol.CmdDelete))
 		var many []uint64
 		for seq := uint64(11); seq <= 460; seq++ {
@@ -203,7 +206,7 @@ func TestClearAllOnce(t *testing.T) {
 
 // What was deleted on another device while it waited for a slow app is not shown any more, nor what is pushed, or comes with a page, late.
 func TestDeletedOnTheWay(t *testing.T) {
-	for _, how := range []string{"held", "pushed late", "pulled late", "cleared", "changed"} {
+	for _, how := range []string{"held", "pushed late", "pulled late", "cleared", "cleared after a pull", "changed", "changed, cleared", "changed late"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testDeletedOnTheWay(t, how) })
 		})
@@ -229,7 +232,7 @@ func testDeletedOnTheWay(t *testing.T, how string) {
 	var four, five protocol.Message
 	step(func() {
 		four, five = f.write(bob), f.write(bob)
-		if how == "changed" {
+		if strings.HasPrefix(how, "changed") {
 			f.push(f.newest(), four, five)
 		}
 	})
@@ -238,14 +241,28 @@ func testDeletedOnTheWay(t *testing.T, how string) {
 		busy()
 		step(func() { f.push(f.newest(), four, five) })
 		step(func() { f.hide(nil, bob, 4) })
-	case "cleared":
+	case "cleared", "cleared after a pull":
 		busy()
-		step(func() { f.push(f.newest(), four, five) })
+		if step(func() { f.push(f.newest(), five) }); how == "cleared" {
+			f.locked(func() { f.push(f.newest(), four) })
+		}
 		step(func() { f.clear(nil, bob, 4) })
-	case "changed":
+	case "changed", "changed, cleared":
 		busy()
 		step(func() { f.alter(nil, bob, 4, edited(1, "not to be seen")) })
-		step(func() { f.hide(nil, bob, 4) })
+		step(func() {
+			if how == "changed" {
+				f.hide(nil, bob, 4)
+			} else {
+				f.clear(nil, bob, 4)
+			}
+		})
+	case "changed late":
+		var late []byte
+		f.locked(func() { f.onFrame = f.capture(protocol.CmdChanges, &late) })
+		step(func() { f.alter(nil, bob, 4, edited(1, "not to be seen")) })
+		step(func() { f.onFrame = nil; f.hide(nil, bob, 4) })
+		step(func() { f.newest().send(late) })
 	case "pushed late":
 		step(func() { f.hide(nil, bob, 4) })
 		step(func() { f.push(f.newest(), four); f.push(f.newest(), five) })
@@ -259,7 +276,7 @@ func testDeletedOnTheWay(t *testing.T, how string) {
 	close(gate)
 	synctest.Wait()
 	want := []uint64{1, 2, 3, 5}
-	if how == "changed" {
+	if strings.HasPrefix(how, "changed") {
 		want = []uint64{1, 2, 3, 4, 5}
 	}
 	if got := r.seqs(bob); !slices.Equal(got, want) {
@@ -350,5 +367,122 @@ func TestOwnAmongTooMany(t *testing.T) {
 		f.post(bob, 1)
 		synctest.Wait()
 		r.wantSeqs(t, bob, 1, 6)
+	})
+}
+
+// What is deleted in a conversation that the list has not come to yet is not shown when the list has come to it, as it was before.
+func TestOwnBeforeTheListIsComplete(t *testing.T) {
+	for _, cleared := range []bool{false, true} {
+		t.Run(fmt.Sprint(cleared), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const late = "z:behind the stream in the list"
+				f := newFake(t)
+				f.fill(late, 3)
+				f.locked(func() { f.hide(nil, late, 1) })
+				var page []byte
+				f.onFrame = func(p *peer, fr protocol.Frame) bool {
+					var q protocol.Sync
+					if fr.Command != protocol.CmdSync {
+						return false
+					}
+					p.decode(fr, &q)
+					return q.Cursor != "" && f.capture(protocol.CmdSync, &page)(p, fr)
+				}
+				c, r := connect(t, f, func(o *Options) { o.PageSize = 1 })
+				defer stop(t, f, c)
+				synctest.Wait()
+				f.post(late, 1)
+				synctest.Wait()
+				f.locked(func() {
+					if cleared {
+						f.clear(nil, late, 4)
+					} else {
+						f.hide(nil, late, 4)
+					}
+				})
+				synctest.Wait()
+				if len(r.own) != 1 {
+					t.Fatalf("OnDeleted and OnCleared got %+v", r.own)
+				}
+				f.locked(func() { f.newest().send(page) })
+				ready(t, c)
+				synctest.Wait()
+				if got := r.seqs(late); slices.Contains(got, 4) {
+					t.Errorf("the app got %v", got)
+				}
+			})
+		})
+	}
+}
+
+// That the stream, or the changes, could not be asked does not mean that nothing is there.
+func TestAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.fill(bob, 5)
+		f.onEvent = func(*peer, *protocol.Event) bool { return true }
+		c, r := connect(t, f)
+		defer stop(t, f, c)
+		ready(t, c)
+		synctest.Wait()
+		failed := map[protocol.Command]bool{}
+		f.locked(func() {
+			f.alter(nil, bob, 2, revoked)
+			f.onFrame = func(p *peer, fr protocol.Frame) bool {
+				switch {
+				case fr.Command == protocol.CmdReact:
+					p.write(fr.Command.Reply(), fr.RequestID, &protocol.ChangeReply{}) // it does not say
+					return true
+				case fr.Command != protocol.CmdPull && fr.Command != protocol.CmdChanges || failed[fr.Command]:
+					return false
+				}
+				failed[fr.Command] = true
+				p.fail(fr.RequestID, protocol.CodeUnavailable, 0)
+				return true
+			}
+		})
+		syncs := len(f.syncs())
+		if err := c.Delete(t.Context(), bob, 3); err != nil {
+			t.Error(err)
+		}
+		if n, err := c.React(t.Context(), bob, 4, "+1", false); n != 0 || err != nil {
+			t.Errorf("React: %d, %v", n, err)
+		}
+		rest(time.Minute)
+		r.wantOwned(t, "delete "+bob+" [3]0")
+		r.wantChanges(t, "2/1")
+		if len(failed) != 2 || len(f.syncs()) != syncs {
+			t.Errorf("%v failed, %d SYNCs", failed, len(f.syncs())-syncs)
+		}
+	})
+}
+
+// A message that was deleted while it was held stays so when a later copy of it is pushed.
+func TestDeletedThenPushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.fill(bob, 3)
+		c, r := connect(t, f)
+		defer stop(t, f, c)
+		ready(t, c)
+		synctest.Wait()
+		var page []byte
+		f.locked(func() {
+			f.write(bob)
+			f.onFrame = f.capture(protocol.CmdPull, &page)
+			f.push(f.newest(), f.write(bob)) // 5 is held while 4 is pulled
+		})
+		synctest.Wait()
+		f.locked(func() { f.hide(nil, bob, 5) })
+		synctest.Wait()
+		f.locked(func() {
+			five := f.conversation(bob).log[4]
+			five.ChangeSeq = 1
+			f.push(f.newest(), five)
+			f.newest().send(page)
+		})
+		synctest.Wait()
+		r.wantSeqs(t, bob, 1, 4)
+		r.wantOwned(t, "delete "+bob+" [5]0")
 	})
 }

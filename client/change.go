@@ -106,30 +106,6 @@ func (b *inbox) takeChange(cv *conversation, m *protocol.Message) {
 	}
 }
 
-// forget follows a reset: there were more changes than the server tells, up to next. Nothing that is held is what it was, and the app
-// is to fetch anew what it has stored. Until it was told so, it does not have those changes.
-func (b *inbox) forget(cv *conversation, next uint64) {
-	cv.stale, cv.staleTo, cv.changeTarget = true, next, next
-	b.dropHeld(cv)
-	cv.pullTo = max(cv.pullTo, cv.target)
-	b.stale = append(b.stale, cv.id)
-	b.work.Signal()
-}
-
-// staleTaken notes that the app was told of a reset; ok is false when another one, of everything, came meanwhile.
-func (b *inbox) staleTaken(id string) (p Position, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cv := b.convs[id]
-	if cv == nil || !cv.stale {
-		return p, false
-	}
-	b.forgetTold(cv, cv.staleTo, cv.staleTo < cv.changeSeq)
-	cv.stale, cv.changeSeq = false, cv.staleTo
-	b.schedule(cv)
-	return cv.position(), true
-}
-
 // dropHeld drops what waits for its turn. It is fetched again.
 func (b *inbox) dropHeld(cv *conversation) {
 	for at, h := range cv.held {
@@ -145,37 +121,6 @@ func (b *inbox) distrust(cv *conversation, upTo uint64) {
 		if at <= upTo && !h.pulled {
 			b.account(h, -h.size)
 			delete(cv.held, at)
-		}
-	}
-}
-
-// noteTold remembers that the app has a change, as far as there is room.
-func (b *inbox) noteTold(cv *conversation, changeSeq uint64) {
-	switch {
-	case changeSeq <= cv.changeSeq || cv.told[changeSeq]:
-		return
-	case b.told >= b.maxTold:
-		b.count.forgotten.Add(1)
-		return
-	case cv.told == nil:
-		cv.told = map[uint64]bool{}
-	}
-	cv.told[changeSeq] = true
-	b.told++
-}
-
-// changedUpTo notes that the app has all changes up to a change_seq.
-func (b *inbox) changedUpTo(cv *conversation, changeSeq uint64) {
-	cv.changeSeq = max(cv.changeSeq, changeSeq)
-	b.forgetTold(cv, cv.changeSeq, false)
-}
-
-// forgetTold forgets the change_seqs up to one, or all.
-func (b *inbox) forgetTold(cv *conversation, upTo uint64, all bool) {
-	for seq := range cv.told {
-		if all || seq <= upTo {
-			delete(cv.told, seq)
-			b.told--
 		}
 	}
 }

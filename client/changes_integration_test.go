@@ -30,7 +30,7 @@ func say(from *screen, to string, n int, screens ...*screen) (last uint64) {
 func wantCode(t *testing.T, err error, code protocol.ErrorCode, reason uint16) {
 	t.Helper()
 	var e *protocol.Error
-	if !errors.As(err, &e) || e.Code != code || uint16(e.Reason) != reason {
+	if !errors.As(err, &e) || e.Code != code || e.Reason != reason {
 		t.Errorf("the error is %v, want %v, reason %d", err, code, reason)
 	}
 }
@@ -64,9 +64,9 @@ func TestChangesAgainstServer(t *testing.T) {
 		t.Errorf("revoked again: change_seq %d, %v", n, err)
 	}
 	_, err := bob.c.Revoke(ctx, conversation, 6)
-	wantCode(t, err, protocol.CodeForbidden, uint16(protocol.ReasonNotOwner))
+	wantCode(t, err, protocol.CodeForbidden, protocol.ReasonNotOwner)
 	_, err = bob.c.Edit(ctx, conversation, 6, 0, []byte("not mine"))
-	wantCode(t, err, protocol.CodeForbidden, uint16(protocol.ReasonNotOwner))
+	wantCode(t, err, protocol.CodeForbidden, protocol.ReasonNotOwner)
 	_, err = phone.c.Edit(ctx, conversation, 5, 0, []byte("revoked"))
 	wantCode(t, err, protocol.CodeNotFound, 0)
 	_, err = phone.c.Revoke(ctx, conversation, 11)

@@ -51,8 +51,8 @@ func (b *inbox) streamGrew() {
 // handOwnState takes an entry of the user's own stream. Others cannot write there; what does not decode is not of this version. From
 // then on nothing that it hides is handed on any more.
 func (c *Client) handOwnState(m *protocol.Message) error {
-	var s protocol.OwnState
-	if m.ConversationID != protocol.UserStream(c.UserID()) || protocol.Unmarshal(m.Content, &s) != nil {
+	s, ok := ownState(m)
+	if !ok || m.ConversationID != protocol.UserStream(c.UserID()) {
 		return nil
 	}
 	switch {
@@ -70,6 +70,11 @@ func (c *Client) handOwnState(m *protocol.Message) error {
 		return c.handler(nil, func(ctx context.Context) error { return c.opts.OnCleared(ctx, s.ConversationID, s.UpToSeq) })
 	}
 	return nil
+}
+
+func ownState(m *protocol.Message) (s protocol.OwnState, ok bool) {
+	err := protocol.Unmarshal(m.Content, &s)
+	return s, err == nil
 }
 
 // hide takes messages out of what is on its way to the app: held, fetched, or still to be pushed.

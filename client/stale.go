@@ -49,3 +49,27 @@ func (b *inbox) generation() uint64 {
 	defer b.mu.Unlock()
 	return b.gen
 }
+
+// forget follows a reset: there were more changes than the server tells, up to next. Nothing that is held is what it was, and the app
+// is to fetch anew what it has stored. Until it was told so, it does not have those changes.
+func (b *inbox) forget(cv *conversation, next uint64) {
+	cv.stale, cv.staleTo, cv.changeTarget = true, next, next
+	b.dropHeld(cv)
+	cv.pullTo = max(cv.pullTo, cv.target)
+	b.stale = append(b.stale, cv.id)
+	b.work.Signal()
+}
+
+// staleTaken notes that the app was told of a reset; ok is false when another one, of everything, came meanwhile.
+func (b *inbox) staleTaken(id string) (p Position, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cv := b.convs[id]
+	if cv == nil || !cv.stale {
+		return p, false
+	}
+	b.forgetTold(cv, cv.staleTo, cv.staleTo < cv.changeSeq)
+	cv.stale, cv.changeSeq = false, cv.staleTo
+	b.schedule(cv)
+	return cv.position(), true
+}

@@ -27,7 +27,7 @@ SIGTERM and SIGINT drain: /readyz turns red, clients are asked to go, what was a
 with 0. A second signal ends it at once with 1.`,
 		Example: `  parley serve
   parley serve --data /var/lib/parley --listen :7000 --http 127.0.0.1:7080 --retention 365d
-  PARLEY_MONGO=mongodb://parley:password@db.example.org/parley parley serve
+  PARLEY_MONGO=mongodb://db.example.org/parley parley serve
   PARLEY_LOG_FORMAT=json parley serve --config /etc/parley.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

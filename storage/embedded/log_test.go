@@ -34,7 +34,9 @@ func TestLogOfStoreThatIsAway(t *testing.T) {
 	if _, err := embedded.OpenLog(embedded.LogOptions{Registerer: registry}); err == nil {
 		t.Error("two logs have one registerer")
 	}
-	rec := func() *storage.Record { return &storage.Record{Message: protocol.Message{ConversationID: "p:a:b", Sender: "a"}} }
+	rec := func() *storage.Record {
+		return &storage.Record{Message: protocol.Message{ConversationID: "p:a:b", Sender: "a"}}
+	}
 	for _, why = range []error{storage.ErrUnavailable, storage.ErrFull} {
 		if err := l.Append(rec()); !errors.Is(err, why) {
 			t.Errorf("Append returns %v, want %v", err, why)

@@ -154,14 +154,25 @@ func (e bitEdit) apply(was *bitmap) (bits []byte, changed bool, err error) {
 	return bits, true, err
 }
 
+// writesPerBulk is how many writes go into one command at most, so that each ends well within the time that it has.
+const writesPerBulk = 500
+
 // writeAll writes, and tells whether each model did something: inserted its document, or matched it.
 func writeAll(ctx context.Context, in *mongo.Collection, models []mongo.WriteModel) (done bool, err error) {
-	r, err := in.BulkWrite(ctx, models, unordered())
-	var failed mongo.BulkWriteException
-	if errors.As(err, &failed) && onlyDuplicates(failed) {
-		return false, nil
+	done = true
+	for part := range slices.Chunk(models, writesPerBulk) {
+		r, err := in.BulkWrite(ctx, part, unordered())
+		var failed mongo.BulkWriteException
+		if errors.As(err, &failed) && onlyDuplicates(failed) {
+			done = false
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		done = done && r.InsertedCount+r.UpsertedCount+r.MatchedCount == int64(len(part))
 	}
-	return err == nil && r.InsertedCount+r.MatchedCount == int64(len(models)), err
+	return done, nil
 }
 
 // onlyDuplicates tells whether nothing else went wrong than that others had inserted the same documents.

@@ -102,6 +102,7 @@ func wantChange(tb testing.TB, s *Store, c *storage.Change) {
 
 // TestChangeBuckets: 250 changes of 7 messages lie in three change buckets, of which one is flagged as the newest, or two for a moment.
 func TestChangeBuckets(t *testing.T) {
+	t.Parallel()
 	s, k := openStore(t), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(1), 7))
 	for n := uint64(1); n <= 250; n++ {
@@ -133,6 +134,7 @@ func TestChangeBuckets(t *testing.T) {
 
 // TestApplyRefuses: what is refused leaves nothing behind, alone among others.
 func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
 	s := openStore(t)
 	r := seeded(2)
 	k, other := storagetest.Direct("alice", "bob"), storagetest.Direct("alice", "carol")
@@ -173,6 +175,7 @@ func TestApplyRefuses(t *testing.T) {
 
 // TestOlderChangeNeverWins: a change that was decided before the label that is there changes nothing, whatever the notes say.
 func TestOlderChangeNeverWins(t *testing.T) {
+	t.Parallel()
 	s, k := openStore(t), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(3), 3))
 	for n := uint64(1); n <= 3; n++ {
@@ -194,6 +197,7 @@ func TestOlderChangeNeverWins(t *testing.T) {
 
 // TestReactorsOlderNeverWins: the same for who reacted.
 func TestReactorsOlderNeverWins(t *testing.T) {
+	t.Parallel()
 	s := openStore(t)
 	id := reactedBy("dave", "g:x", "+1\n2").id(7)
 	step := func(e bitEdit, want bool) {
@@ -216,6 +220,7 @@ func TestReactorsOlderNeverWins(t *testing.T) {
 
 // TestCrashBetweenLabelAndNote: the label is there, the note is not; the same change again makes it whole.
 func TestCrashBetweenLabelAndNote(t *testing.T) {
+	t.Parallel()
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(4), 3))
@@ -242,6 +247,7 @@ func TestCrashBetweenLabelAndNote(t *testing.T) {
 
 // TestChangesUnderFaults fails every command of an Apply in every way: the change is there, once.
 func TestChangesUnderFaults(t *testing.T) {
+	t.Parallel()
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.NewTalk("g:friends", "alice", "bob", "carol")
 	appendRuns(t, s, k.Run(seeded(5), 150))
@@ -296,6 +302,7 @@ func faults() map[string]wiretest.Action {
 
 // TestCompetingChanges: many apply changes of one conversation, each on what it last saw. Who is not refused has the number, and who is left nothing.
 func TestCompetingChanges(t *testing.T) {
+	t.Parallel()
 	const writers, each = 8, 15
 	s, k := openStore(t), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(6), writers))
@@ -337,6 +344,7 @@ func TestCompetingChanges(t *testing.T) {
 
 // TestSlowWriteIsStampedAgain: a device that went on while a write was under way still gets what it changed.
 func TestSlowWriteIsStampedAgain(t *testing.T) {
+	t.Parallel()
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(7), 3))

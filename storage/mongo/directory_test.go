@@ -14,7 +14,16 @@ var _ interface {
 	storage.Operator
 } = (*Store)(nil)
 
-func TestDirectory(t *testing.T) { storagetest.TestDirectory(t, backend) }
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	storagetest.TestDirectory(t, backend)
+}
 
-func TestChanges(t *testing.T)  { storagetest.TestChanges(t, backend) }
-func TestOperator(t *testing.T) { storagetest.TestOperator(t, backend) }
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	storagetest.TestChanges(t, backend)
+}
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	storagetest.TestOperator(t, backend)
+}

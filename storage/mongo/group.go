@@ -170,14 +170,7 @@ func (g *group) rows(ctx context.Context) error {
 		return nil
 	}
 	s, began := g.w.s, time.Now()
-	err := s.again(ctx, func() (bool, error) {
-		_, err := s.rows.BulkWrite(ctx, models, unordered())
-		var failed mongo.BulkWriteException
-		if errors.As(err, &failed) && onlyDuplicates(failed) {
-			return false, nil // two upserts of one row met
-		}
-		return true, err
-	})
+	err := s.again(ctx, func() (bool, error) { return writeAll(ctx, s.rows, models) }) // not done: two upserts of one row met
 	if err != nil {
 		return err
 	}

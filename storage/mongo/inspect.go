@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parley-im/parley/storage"
 )
@@ -118,10 +118,8 @@ func (s *Store) countHidden(ctx context.Context, conversation string, hidden map
 // inspectRows reads the rows of the conversation, by user.
 func (s *Store) inspectRows(ctx context.Context, conversation string, hidden map[string]uint64) ([]storage.InspectedRow, error) {
 	var rows []row
-	cursor, err := s.rows.Find(ctx, bson.D{{Key: "conv", Value: conversation}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err == nil {
-		err = cursor.All(ctx, &rows)
-	}
+	err := all(ctx, s.rows, bson.D{{Key: "conv", Value: conversation}}, nil, &rows)
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.User, b.User) })
 	list := make([]storage.InspectedRow, len(rows))
 	for i := range rows {
 		list[i] = storage.InspectedRow{User: rows[i].User, View: rows[i].view(), Hidden: hidden[rows[i].User]}

@@ -50,7 +50,7 @@ func (s *Store) ApplyOwn(ctx context.Context, changes []*storage.Own) error {
 func (s *Store) raiseMinSeqs(ctx context.Context, models []mongo.WriteModel, ids []string) error {
 	began := time.Now()
 	err := s.again(ctx, func() (bool, error) {
-		_, err := s.rows.BulkWrite(ctx, models, unordered())
+		_, err := writeAll(ctx, s.rows, models) // what does not match is as high, or not there
 		return true, err
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ func purge(tb testing.TB, s *Store, conversation string, from, to, want uint64) 
 
 // TestPurgeBeside: what lies beside the slots of purged messages goes with them, and nothing else does.
 func TestPurgeBeside(t *testing.T) {
+	t.Parallel()
 	s, k := openStore(t), storagetest.NewTalk("g:friends", users(70)...)
 	near := storagetest.NewTalk("g:friends2", users(70)...)
 	appendRuns(t, s, k.Run(seeded(20), 220), near.Run(seeded(21), 10))
@@ -70,6 +71,7 @@ func TestPurgeBeside(t *testing.T) {
 
 // TestPurgeKeepsDocuments: no document is deleted, and the bytes are gone from them.
 func TestPurgeKeepsDocuments(t *testing.T) {
+	t.Parallel()
 	s, k := openStore(t), storagetest.Direct("alice", "bob")
 	appendRuns(t, s, k.Run(seeded(22), 250))
 	purge(t, s, k.ID, 1, 250, 250)
@@ -96,6 +98,7 @@ func TestPurgeKeepsDocuments(t *testing.T) {
 
 // TestPurgeAgainIsQuick: a retention that comes by again does not look at what is gone.
 func TestPurgeAgainIsQuick(t *testing.T) {
+	t.Parallel()
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.Direct("alice", "bob")
 	r := seeded(24)
@@ -119,6 +122,7 @@ func TestPurgeAgainIsQuick(t *testing.T) {
 // TestPurgeWhileItIsUsed: messages, labels and deletions arrive while everything up to the tail is purged again and again by two at once. Each
 // message is counted once, none comes back, and the numbers go on.
 func TestPurgeWhileItIsUsed(t *testing.T) {
+	t.Parallel()
 	const rounds = 40
 	s, k := openStore(t), storagetest.NewTalk("g:friends", users(70)...)
 	r := seeded(25)
@@ -211,6 +215,7 @@ func isClosed(done <-chan struct{}) bool {
 
 // TestPurgeUnderFaults fails every command of a purge in every way: everything is gone.
 func TestPurgeUnderFaults(t *testing.T) {
+	t.Parallel()
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.NewTalk("g:friends", users(66)...)
 	appendRuns(t, s, k.Run(seeded(26), 200))

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -69,10 +70,16 @@ func (s *Store) clock(ctx context.Context) (time.Time, error) {
 // restamp stamps documents that exist again, when the write of them that began at began took so long that it may have been seen late. The
 // caller returns to its own caller after that.
 func (s *Store) restamp(ctx context.Context, in *mongo.Collection, began time.Time, ids ...string) error {
-	for time.Since(began) > s.settle/2 {
-		s.metrics.restamped.Add(float64(len(ids)))
-		began = time.Now()
-		_, err := in.UpdateMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, bson.D{stamping()})
+	if time.Since(began) <= s.settle/2 {
+		return nil
+	}
+	for part := range slices.Chunk(ids, writesPerBulk) {
+		err := s.again(ctx, func() (quick bool, err error) {
+			s.metrics.restamped.Add(float64(len(part)))
+			began := time.Now()
+			_, err = in.UpdateMany(ctx, withIDs(part), bson.D{stamping()})
+			return time.Since(began) <= s.settle/2, err
+		})
 		if err != nil {
 			return err
 		}

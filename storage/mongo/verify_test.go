@@ -224,6 +224,7 @@ func damages() []damage {
 
 // TestVerifyFinds damages a whole store in every way, one at a time: each is found, and nothing is left of it after it was put back.
 func TestVerifyFinds(t *testing.T) {
+	t.Parallel()
 	s, direct, group := wholeStore(t)
 	want := storage.Verified{Conversations: 3, Messages: 373, Gone: 10, Buckets: 6, Changes: 103, Rows: 73}
 	if v := sound(t, s); v != want {
@@ -258,6 +259,7 @@ func TestVerifyFinds(t *testing.T) {
 
 // TestVerifyAllows: what a crash, or a write that is under way, may leave is no fault.
 func TestVerifyAllows(t *testing.T) {
+	t.Parallel()
 	s, direct, group := wholeStore(t)
 	d := &damaging{tb: t, s: s, direct: direct, group: group}
 	d.set(s.buckets, direct+":1", slotField(17, "change_seq"), 103) // a label without its note
@@ -272,6 +274,7 @@ func TestVerifyAllows(t *testing.T) {
 
 // TestVerifyReportsProgress: after each conversation, and what is counted never falls.
 func TestVerifyReportsProgress(t *testing.T) {
+	t.Parallel()
 	s, _, _ := wholeStore(t)
 	var seen []storage.Verified
 	last, err := s.Verify(t.Context(), func(storage.Fault) {}, func(v storage.Verified) { seen = append(seen, v) })

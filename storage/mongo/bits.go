@@ -205,7 +205,7 @@ func findBitmaps(ctx context.Context, in *mongo.Collection, ids []string) (map[s
 }
 
 // idsPerQuery is how many documents are asked for by their ids in one query.
-const idsPerQuery = 1000
+const idsPerQuery = 250
 
 // withIDs is the filter for them.
 func withIDs(ids []string) bson.D {

@@ -3,6 +3,7 @@ package mongo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -96,7 +97,7 @@ func (a *applying) step(ctx context.Context) (done bool, err error) {
 func (a *applying) refuse(refused func(*storage.Change) error) {
 	a.open = slices.DeleteFunc(a.open, func(c *storage.Change) bool {
 		err := refused(c)
-		if err != errStored {
+		if !errors.Is(err, errStored) {
 			c.Err = err
 		}
 		return err != nil

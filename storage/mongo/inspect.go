@@ -59,9 +59,8 @@ func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden 
 	if err != nil {
 		return nil, err
 	}
-	defer cursor.Close(ctx)
 	var buckets []storage.InspectedBucket
-	for cursor.Next(ctx) {
+	err = over(ctx, cursor, func() error {
 		var b struct {
 			ID     string     `bson:"_id"`
 			N      uint64     `bson:"n"`
@@ -74,7 +73,7 @@ func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden 
 			Lists  [][]string `bson:"lists"`
 		}
 		if err := cursor.Decode(&b); err != nil {
-			return nil, damaged("a bucket of "+conversation, err)
+			return damaged("a bucket of "+conversation, err)
 		}
 		buckets = append(buckets, storage.InspectedBucket{
 			ID: b.ID, First: b.N*uint64(b.Layout) + 1, Last: b.Tail, Slots: b.Size, Layout: b.Layout, Rev: b.Rev, Bytes: b.Bytes, Sealed: b.Sealed,
@@ -86,11 +85,12 @@ func (s *Store) inspectBuckets(ctx context.Context, conversation string, hidden 
 				}
 			}
 		}
-	}
+		return nil
+	})
 	slices.SortFunc(buckets, func(a, b storage.InspectedBucket) int {
 		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.ID, b.ID))
 	})
-	return buckets, cursor.Err()
+	return buckets, err
 }
 
 // countHidden adds what users deleted beyond the slots.
@@ -99,8 +99,7 @@ func (s *Store) countHidden(ctx context.Context, conversation string, hidden map
 	if err != nil {
 		return err
 	}
-	defer cursor.Close(ctx)
-	for cursor.Next(ctx) {
+	return over(ctx, cursor, func() error {
 		var b bitmap
 		if err := cursor.Decode(&b); err != nil {
 			return err
@@ -111,8 +110,8 @@ func (s *Store) countHidden(ctx context.Context, conversation string, hidden map
 		}
 		_, user, _, _, _ := parseBits(b.ID)
 		hidden[user] += set.GetCardinality()
-	}
-	return cursor.Err()
+		return nil
+	})
 }
 
 // inspectRows reads the rows of the conversation, by user.

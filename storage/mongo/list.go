@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -14,7 +15,7 @@ import (
 
 // Changed implements storage.Directory. The list is joined here, in this order: the store's clock, the user's rows, the rows of the other
 // sides, the newest buckets, the newest change buckets; so no mark is ahead of its conversation, and what is written meanwhile has a stamp above
-// upTo. That is five queries, and four more for every 1,000 conversations above the first.
+// upTo. That is five queries, and four more for every idsPerQuery conversations above the first.
 func (s *Store) Changed(ctx context.Context, user string, since storage.Stamp) (entries []storage.Entry, upTo storage.Stamp, err error) {
 	if upTo, err = s.upTo(ctx); err != nil {
 		return nil, 0, s.fault(err)
@@ -104,6 +105,14 @@ func (s *Store) rowsByID(ctx context.Context, ids []string) (map[string]row, err
 		}
 	}
 	return found, nil
+}
+
+// over gives what a cursor has to look, one document after the other, until that fails, and closes it.
+func over(ctx context.Context, cursor *mongo.Cursor, look func() error) (err error) {
+	for err == nil && cursor.Next(ctx) {
+		err = look()
+	}
+	return cmp.Or(err, cursor.Err(), cursor.Close(ctx))
 }
 
 // all reads everything that a query finds into the slice that into points to.

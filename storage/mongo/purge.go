@@ -242,19 +242,14 @@ func (s *Store) clearBits(ctx context.Context, in *mongo.Collection, conversatio
 	if err != nil {
 		return err
 	}
-	defer cursor.Close(ctx)
-	for cursor.Next(ctx) {
+	return over(ctx, cursor, func() error {
 		id := cursor.Current.Lookup("_id").StringValue()
 		_, _, _, chunk, ok := parseBits(id)
 		if low, high := chunk<<chunkBits, chunk<<chunkBits|chunkMask; !ok || high < from || low > to {
-			continue
+			return nil
 		}
-		err := s.again(ctx, func() (bool, error) { return clearBitmap(ctx, in, id, chunk, from, to) })
-		if err != nil {
-			return err
-		}
-	}
-	return cursor.Err()
+		return s.again(ctx, func() (bool, error) { return clearBitmap(ctx, in, id, chunk, from, to) })
+	})
 }
 
 // clearBitmap takes [from, to] out of one document. It is not done when another writer was there first.

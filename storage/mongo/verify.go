@@ -54,23 +54,22 @@ func each[T any](ctx context.Context, v *verifier, in *mongo.Collection, order b
 	if err != nil {
 		return err
 	}
-	defer cursor.Close(ctx)
 	batch := make([]T, 0, n)
-	for cursor.Next(ctx) {
+	err = over(ctx, cursor, func() error {
 		var doc T
 		if err := cursor.Decode(&doc); err != nil {
 			conversation, _ := cursor.Current.Lookup("conv").StringValueOK()
 			v.fault(conversation, 0, "document %s of %s cannot be read: %v", cursor.Current.Lookup("_id"), in.Name(), err)
-			continue
+			return nil
 		}
-		if batch = append(batch, doc); len(batch) == n {
-			if err := look(ctx, batch); err != nil {
-				return err
-			}
-			batch = batch[:0]
+		if batch = append(batch, doc); len(batch) < n {
+			return nil
 		}
-	}
-	if err := cursor.Err(); err != nil || len(batch) == 0 {
+		err := look(ctx, batch)
+		batch = batch[:0]
+		return err
+	})
+	if err != nil || len(batch) == 0 {
 		return err
 	}
 	return look(ctx, batch)

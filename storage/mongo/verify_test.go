@@ -206,10 +206,10 @@ func damages() []damage {
 		{"a min_seq above the tail", func(d *damaging) { d.set(d.s.rows, rowID("alice", d.direct), "min_seq", 252) }, "may read from 252"},
 		{"a bitmap of nobody", func(d *damaging) { d.remove(d.s.rows, rowID("user000069", d.group)) }, "and no row"},
 		{"a bitmap of nothing", func(d *damaging) {
-			d.copyOf(d.s.hidden, string(hiddenFrom("user000069", d.group).id(7)), bson.D{{Key: "_id", Value: string(hiddenFrom("user000069", "g:none").id(7))}})
+			d.copyOf(d.s.hidden, hiddenFrom("user000069", d.group).id(7), bson.D{{Key: "_id", Value: hiddenFrom("user000069", "g:none").id(7)}})
 		}, "and the tail is 0"},
 		{"a bitmap of another chunk", func(d *damaging) {
-			d.copyOf(d.s.hidden, string(hiddenFrom("user000069", d.group).id(7)), bson.D{{Key: "_id", Value: string(hiddenFrom("user000069", d.group)) + "1"}})
+			d.copyOf(d.s.hidden, hiddenFrom("user000069", d.group).id(7), bson.D{{Key: "_id", Value: string(hiddenFrom("user000069", d.group)) + "1"}})
 		}, "and the tail is 120"},
 		{"bytes that are no bitmap", func(d *damaging) { d.set(d.s.hidden, hiddenFrom("user000069", d.group).id(7), "bits", []byte{1, 2, 3}) }, "damaged"},
 		{"reactors of nothing", func(d *damaging) {

@@ -273,6 +273,16 @@ func (p *peer) expect(cmd protocol.Command) protocol.Frame {
 	return f
 }
 
+// expectAny wants a frame, whichever.
+func (p *peer) expectAny() protocol.Frame {
+	p.tb.Helper()
+	f, err := p.next()
+	if err != nil {
+		p.tb.Fatalf("wanted a frame: %v", err)
+	}
+	return f
+}
+
 func (p *peer) welcome() (w protocol.Welcome) {
 	p.tb.Helper()
 	decode(p.tb, p.expect(protocol.CmdWelcome), &w)

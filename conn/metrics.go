@@ -52,6 +52,7 @@ type metrics struct {
 	bytesOut   prometheus.Counter
 	writes     prometheus.Counter
 	skipped    prometheus.Counter
+	ephemeral  prometheus.Counter
 	limited    prometheus.Counter
 	panics     prometheus.Counter
 }
@@ -78,6 +79,7 @@ func newMetrics(r prometheus.Registerer, connections func() float64) (*metrics, 
 		bytesOut:   counter("bytes_out_total", "Bytes written."),
 		writes:     counter("writes_total", "Writes to sockets; several frames each under load."),
 		skipped:    counter("skipped_deliveries_total", "Deliveries that a slow connection missed; it is told to resync."),
+		ephemeral:  counter("dropped_ephemeral_total", "Signals that were dropped because the connection was slow; nothing is owed for them."),
 		limited:    counter("rate_limited_total", "Requests over max_inflight."),
 		panics:     counter("panics_total", "Panics recovered; each closed its connection."),
 	}

@@ -6,6 +6,10 @@ import (
 	"github.com/parley-im/parley/protocol"
 )
 
+// ephemeralShare is the part of SoftBound that ephemeral deliveries may fill. The rest is for those that a client cannot do without: what
+// strangers send in vain must neither push these out nor get the client closed as slow.
+const ephemeralShare = 4
+
 // Deliver queues frames, in order, for each of the connections. It copies them: the slices are the caller's again when it returns. Sessions
 // that are gone are ignored, and so are those that are not welcomed yet: they ask for what they missed after WELCOME. It does
 // not block on the network. All frames that are queued for a connection while the loop is busy leave with one write.
@@ -42,6 +46,9 @@ func (s *session) deliver(d *protocol.Delivery) bool {
 	g := s.l.g
 	s.inflight -= uint16(min(d.Replies, int(s.inflight)))
 	switch waiting := s.waiting(); {
+	case d.Ephemeral && waiting > g.o.SoftBound/ephemeralShare:
+		g.metrics.ephemeral.Inc()
+		return false // something waits, so the loop will look at it
 	case waiting+len(d.Frames) > g.o.HardBound:
 		s.tooSlow()
 	case d.Replies == 0 && !d.Close && waiting >= g.o.SoftBound:

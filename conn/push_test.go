@@ -194,6 +194,57 @@ func TestSoftBoundSkipsAndTellsToResync(t *testing.T) {
 	}
 }
 
+// Signals are the first to be dropped for a client that is slow: they take no room of what counts, and nothing is owed for them.
+func TestEphemeralMakesWay(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t)
+	o.SoftBound, o.HardBound = 256<<10, 1<<20
+	o.StallTimeout = time.Hour
+	g, l := start(t, o)
+	p := slowPeer(t, g, "ann")
+	id := l.sessions()[0]
+	signal := protocol.Delivery{To: []protocol.SessionID{id}, Frames: protocol.AppendRawFrame(nil, protocol.CmdSignal, 0, make([]byte, 1000)), Ephemeral: true}
+	flood := func() {
+		for range 2 * o.HardBound / len(signal.Frames) {
+			g.Deliver([]protocol.Delivery{signal})
+		}
+		onLoop(g, id, func(*session) {}) // what the kernel takes is written by now
+	}
+	eventually(t, "signals are dropped", func() bool { flood(); return value(g.metrics.ephemeral) > 0 })
+	onLoop(g, id, func(s *session) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := s.waiting(); n > o.SoftBound/ephemeralShare+len(signal.Frames) {
+			t.Errorf("%d bytes of signals wait", n)
+		}
+	})
+	const pushes = 10
+	for i := range uint32(pushes) {
+		g.Deliver([]protocol.Delivery{{To: []protocol.SessionID{id}, Frames: pushFrame(i, 16<<10)}})
+		flood()
+	}
+	if n := value(g.metrics.skipped); n != 0 {
+		t.Errorf("%v pushes were skipped", n)
+	}
+	for next := uint32(0); next < pushes; {
+		f, err := p.next()
+		switch {
+		case err != nil:
+			t.Fatalf("after %d pushes: %v", next, err)
+		case f.Command == protocol.CmdPush && f.RequestID == next:
+			next++
+		case f.Command != protocol.CmdSignal:
+			t.Fatalf("got %v %d, wanted push %d", f.Command, f.RequestID, next)
+		}
+	}
+	p.request(protocol.CmdPing, 1, "")
+	for f := p.expectAny(); f.Command != protocol.CmdPong; f = p.expectAny() {
+		if f.Command != protocol.CmdSignal {
+			t.Fatalf("got %v: something is owed", f.Command)
+		}
+	}
+}
+
 func expectResync(t *testing.T, f protocol.Frame) {
 	t.Helper()
 	var e protocol.Events

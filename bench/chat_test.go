@@ -533,3 +533,16 @@ func TestConnectKeepsToItsRate(t *testing.T) {
 		t.Errorf("%d connections in %.2f s at 100/s", r.Open, r.Seconds)
 	}
 }
+
+// TestChatOfOldUsers: conversations that were there before go on at whatever seq they are; that is no gap.
+func TestChatOfOldUsers(t *testing.T) {
+	s := startFake(t, nil)
+	o := fakeOptions(s)
+	o.Tokens.fresh = false
+	o.Duration = 200 * time.Millisecond
+	for range 2 {
+		if r := chat(t, o); !r.Passed() || r.Acked == 0 {
+			t.Fatalf("passed %t, checks %+v, errors %v", r.Passed(), r.Checks, r.Errors)
+		}
+	}
+}

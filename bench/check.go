@@ -5,6 +5,7 @@ package bench
 type track struct {
 	next    uint64 // one above the highest that was seen
 	missing map[uint64]struct{}
+	open    bool // nothing was seen yet, and it begins with whatever comes first
 }
 
 // verdict is what a track says of a number.
@@ -30,6 +31,10 @@ func (t *track) see(n uint64) verdict {
 }
 
 func (t *track) unusual(n uint64) verdict {
+	if t.open {
+		t.open, t.next = false, n+1
+		return inOrder
+	}
 	if n > t.next {
 		if n-t.next > maxAhead {
 			return wild

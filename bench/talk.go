@@ -91,7 +91,7 @@ func (s *talk) enter(p phase) {
 		for i := range s.lanes {
 			ln := &s.lanes[i]
 			ln.frame = newTemplate(ln.peer.user, s.size)
-			if s.fresh {
+			if ln.seqs.open = !s.fresh; s.fresh {
 				ln.seqs.next = 1
 			}
 		}

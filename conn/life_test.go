@@ -556,6 +556,36 @@ func TestDrainWhileClientsComeBack(t *testing.T) {
 	}
 }
 
+// Those that find no other gateway stay until the window is over, and are closed when they wait for nothing.
+func TestDrainOfTheOnlyGateway(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t)
+	o.DrainWindow = 20 * time.Millisecond
+	g, l := start(t, o)
+	idle, _ := signInAs(t, g, "ann")
+	busy, _ := signInAs(t, g, "bob")
+	eventually(t, "both are there", func() bool { return len(l.sessions()) == 2 })
+	ids := l.sessions()
+	busy.request(protocol.CmdSend, 7, "not answered yet")
+	eventually(t, "the request is there", func() bool {
+		return len(l.of(ids[0]).ids)+len(l.of(ids[1]).ids) == 1
+	})
+	drained := make(chan error)
+	go func() { drained <- g.Drain(t.Context()) }()
+	idle.expect(protocol.CmdGoAway)
+	idle.expectEnd()
+	busy.expect(protocol.CmdGoAway)
+	for _, id := range l.sessions() {
+		ack := protocol.AppendFrame(nil, protocol.CmdSendAck, 7, &protocol.SendAck{Seq: 1})
+		g.Deliver([]protocol.Delivery{{To: []protocol.SessionID{id}, Frames: ack, Replies: 1}})
+	}
+	busy.expect(protocol.CmdSendAck)
+	busy.expectEnd()
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
 // Those that do not go get what is queued for them, and are closed.
 func TestDrainThatEnds(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@
 //	          stamp      the store's clock at the last append: see stamp.go
 //	          rev        raised by every write of the document
 //	          newest     true in the conversation's newest bucket; for a while also in those before it: the highest tail counts
+//	          gone_to    in the first bucket: everything up to this seq was purged; not kept when the conversation is moved
 //	          sealed     true when its messages were moved: nothing in it may be read or changed
 //	          slots      [layout × {…}]
 //	  slot    {}  until the message comes; then

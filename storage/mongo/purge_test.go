@@ -102,19 +102,19 @@ func TestPurgeAgainIsQuick(t *testing.T) {
 	proxy := wiretest.Start(t, mongotest.Database(t))
 	s, k := openAt(t, proxy.URI()), storagetest.Direct("alice", "bob")
 	r := seeded(24)
-	for range 12 {
+	for range 6 {
 		appendRuns(t, s, k.Run(r, 1000))
 	}
-	purge(t, s, k.ID, 1, 11_950, 11_950)
+	purge(t, s, k.ID, 1, 5950, 5950)
 	proxy.ResetCounts()
-	purge(t, s, k.ID, 1, 11_950, 0)
+	purge(t, s, k.ID, 1, 5950, 0)
 	if n := proxy.Count("", "").Commands; n > 2 {
 		t.Fatalf("that were %d commands: %v", n, proxy.Names())
 	}
-	purge(t, s, k.ID, 1, 12_000, 50)
-	purge(t, s, k.ID, 11_000, 12_000, 0)
+	purge(t, s, k.ID, 1, 6000, 50)
+	purge(t, s, k.ID, 5000, 6000, 0)
 	last, err := s.LastBefore(t.Context(), k.ID, 1<<60)
-	if err != nil || last != 12_000 {
+	if err != nil || last != 6000 {
 		t.Fatalf("the last before the end of time is %d, %v", last, err)
 	}
 }

@@ -273,25 +273,16 @@ func (g *group) stored(t *talk, seq uint64, bucket string) {
 	}
 	g.w.s.metrics.messages.Add(float64(seq + 1 - t.next))
 	t.next, t.what = seq+1, fresh
-	for last := t.runs[t.done].last(); last <= seq; { // only those that follow each other: others may be of the same seqs
+	for t.done < len(t.runs) && t.runs[t.done].last() <= seq {
+		last := t.runs[t.done].last()
 		t.done++
-		if t.done == len(t.runs) || t.runs[t.done].First != last+1 {
+		if t.done < len(t.runs) && t.runs[t.done].First != last+1 { // it competes for these seqs, or leaves a hole: it is tried by itself
+			t.next = t.runs[t.done].First
 			break
 		}
-		last = t.runs[t.done].last()
 	}
-	t.chain()
 	t.began = time.Now()
 }
-
-// chain sets where the next run starts, when it is not in the middle of one. Runs that do not follow each other are tried one by one.
-func (t *talk) chain() {
-	if t.done < len(t.runs) && t.next != t.runs[t.done].First && !t.inside() {
-		t.next = t.runs[t.done].First
-	}
-}
-
-func (t *talk) inside() bool { q := &t.runs[t.done]; return t.next > q.First && t.next <= q.last() }
 
 // refuse ends the talk's next run with an error, and those of this group that were made on top of it.
 func (g *group) refuse(t *talk, err error) {

@@ -39,11 +39,11 @@ func (c *cold) kept(tb testing.TB, key storage.BodyKey) bool {
 	return bodies[0] != nil
 }
 
-// TestRevokeWhileTheCacheIsFilled: 4,000 messages are revoked, and 6,000 purged, while readers fill the cache with them all the time. Whoever begins to read after
+// TestRevokeWhileTheCacheIsFilled: 2,000 messages are revoked, and 8,000 purged, while readers fill the cache with them all the time. Whoever begins to read after
 // that does not see the content, and it is not left in the cache; whoever reads meanwhile sees all of it or nothing.
 func TestRevokeWhileTheCacheIsFilled(t *testing.T) {
 	t.Parallel()
-	const talks, messages, purged, piece, reads = 200, 50, 120, 10, 40
+	const talks, messages, purged, piece, reads = 200, 50, 160, 10, 20
 	c := &cold{BodyCache: embedded.NewCache(64 << 20)}
 	s := openStore(t, func(o *Options) { o.Cache = c })
 	r := seeded(40)

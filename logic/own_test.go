@@ -138,9 +138,9 @@ func TestClear(t *testing.T) {
 	alice, bob := s.online("alice"), s.online("bob")
 	sendMany(alice, 10)
 	phone := s.online("bob")
-	min, err := bob.clear(4)
-	if must(t, err); min != 5 {
-		t.Errorf("min_seq %d", min)
+	lowest, err := bob.clear(4)
+	if must(t, err); lowest != 5 {
+		t.Errorf("min_seq %d", lowest)
 	}
 	if e := phone.waitEvent(protocol.EventCleared); e.ConversationID != aliceBob || e.Seq != 4 || e.User != "bob" {
 		t.Errorf("event %+v", e)
@@ -156,14 +156,14 @@ func TestClear(t *testing.T) {
 			t.Errorf("stream %+v", got)
 		}
 	}
-	if min, _ = phone.clear(2); min != 5 { // never back
-		t.Errorf("min_seq %d", min)
+	if lowest, _ = phone.clear(2); lowest != 5 { // never back
+		t.Errorf("min_seq %d", lowest)
 	}
-	if min, _ = phone.clear(0); min != 11 {
-		t.Errorf("min_seq %d", min)
+	if lowest, _ = phone.clear(0); lowest != 11 {
+		t.Errorf("min_seq %d", lowest)
 	}
-	if min, _ = phone.clear(1 << 40); min != 11 {
-		t.Errorf("min_seq %d", min)
+	if lowest, _ = phone.clear(1 << 40); lowest != 11 {
+		t.Errorf("min_seq %d", lowest)
 	}
 	if c := bob.conversation(aliceBob); c.MinSeq != 11 || c.Unread != 0 || c.LastMessage != nil {
 		t.Errorf("list %+v", c)

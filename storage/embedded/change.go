@@ -129,7 +129,7 @@ func (s *Store) prepare(c *storage.Change) (*changed, error) {
 		s.m.staleChanges.Inc()
 	}
 	if c.Err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // it is that change's alone
 	}
 	p := &changed{c: c, label: labelKey(nil, c.Conversation, first, c.Seq)}
 	old, err := s.value(p.label)

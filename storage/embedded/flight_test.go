@@ -107,7 +107,11 @@ func whileHeld(t *testing.T, s *Store, held *sync.RWMutex, write func() error, f
 		runtime.Gosched()
 	}
 	s.order.Lock() // until it is applied
+	applied := s.flight.upTo()
 	s.order.Unlock()
+	if applied >= s.lastStamp() {
+		t.Error("the write is not in flight any more")
+	}
 	f()
 	held.Unlock()
 	if err := <-done; err != nil {

@@ -173,8 +173,8 @@ func (p *purge) reactions() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	any := it.First()
-	return any, cmp.Or(it.Error(), it.Close())
+	found := it.First()
+	return found, cmp.Or(it.Error(), it.Close())
 }
 
 // Compact rewrites everything that holds messages, so that what was purged is no longer in any table, and returns when that is done. It takes as

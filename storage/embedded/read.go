@@ -225,7 +225,7 @@ func (r *runs) newer(sought bool) bool {
 		return false
 	}
 	r.labels = r.labels[:0]
-	valid := false
+	var valid bool
 	if sought {
 		valid = r.it.SeekLT(r.seekKey(r.head.first))
 	} else {

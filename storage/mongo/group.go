@@ -185,12 +185,12 @@ func (g *group) round(ctx context.Context) error {
 			return g.look(ctx)
 		}
 	}
-	models := make([]mongo.WriteModel, len(open))
-	for i, t := range open {
+	models := make([]mongo.WriteModel, 0, len(open))
+	for _, t := range open {
 		if err := t.pick(ctx, g.w.s); err != nil {
 			return err
 		}
-		models[i] = t.model()
+		models = append(models, t.model())
 	}
 	flags := g.w.takeFlags(len(models) + 100)
 	for _, id := range flags {

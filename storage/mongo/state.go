@@ -31,8 +31,8 @@ func (s *Store) newest(ctx context.Context, conversation string) (head *bucket, 
 		if head = heads[conversation]; head != nil {
 			return true, s.learn(ctx, head)
 		}
-		any, err := s.oneBucket(ctx, bson.D{{Key: "conv", Value: conversation}}, 1)
-		return any == nil, err // a bucket without a flag: the flag moved on between two steps of the query
+		first, err := s.oneBucket(ctx, bson.D{{Key: "conv", Value: conversation}}, 1)
+		return first == nil, err // a bucket without a flag: the flag moved on between two steps of the query
 	})
 	if err != nil && errors.Is(err, errBusy) && !transient(err) {
 		err = damaged("the newest flag of "+conversation, nil)

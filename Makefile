@@ -42,7 +42,7 @@ bench: build ## a load run against a server of its own: BENCH=chat|connect ARGS=
 
 cover: ## tests with coverage; the report is bin/cover.html
 	@mkdir -p bin
-	.ci/services run go test -coverpkg=./... -coverprofile=bin/cover.out ./...
+	.ci/services run go test -timeout 20m -coverpkg=./... -coverprofile=bin/cover.out ./...
 	go tool cover -html=bin/cover.out -o bin/cover.html
 	@go tool cover -func=bin/cover.out | tail -1
 

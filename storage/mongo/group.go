@@ -21,6 +21,8 @@ type talk struct {
 	next  uint64 // the seq of the first message that is not stored
 	began time.Time
 
+	sure bool // what lies below next is stored, as far as its bucket goes
+
 	// Of the last round:
 	what outcome
 	spot written
@@ -190,6 +192,11 @@ func (g *group) round(ctx context.Context) error {
 		if err := t.pick(ctx, g.w.s); err != nil {
 			return err
 		}
+	}
+	if sure, err := g.borders(ctx, open); err != nil || !sure {
+		return err
+	}
+	for _, t := range open {
 		models = append(models, t.model())
 	}
 	flags := g.w.takeFlags(len(models) + 100)
@@ -206,6 +213,37 @@ func (g *group) round(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// borders makes sure that the bucket before one that is to be inserted is full: an insert by itself does not compare any tail. The writer remembers
+// where its latest writes ended, so there is seldom anything to read. sure is false when there is something to look at first.
+func (g *group) borders(ctx context.Context, open []*talk) (sure bool, err error) {
+	var talks []*talk
+	var ids []string
+	for _, t := range open {
+		if tail, known := g.w.tails.Get(t.id); t.spot.insert && t.spot.n > 0 && !t.sure && (!known || tail+1 != t.next) {
+			talks, ids = append(talks, t), append(ids, t.id)
+		}
+	}
+	if len(talks) == 0 {
+		return true, nil
+	}
+	heads, err := g.w.s.heads(ctx, ids)
+	if err != nil {
+		for _, t := range talks {
+			t.what = unknown
+		}
+		return false, g.passing(err)
+	}
+	sure = true
+	for _, t := range talks {
+		if head := heads[t.id]; head == nil || head.Tail+1 != t.next {
+			t.what, sure = unknown, false
+		} else {
+			t.sure = true
+		}
+	}
+	return sure, nil
 }
 
 // judge says of each write what became of it.
@@ -235,7 +273,7 @@ func (g *group) judge(open []*talk, flags int, result *mongo.BulkWriteResult, er
 		switch {
 		case bad && e.Code == codeDuplicateKey && t.spot.insert:
 			t.what = duplicate
-		case bad && transient(e):
+		case bad && (e.Code == codeDuplicateKey || transient(e)):
 			t.what = unknown
 		case bad:
 			g.refuse(t, fmt.Errorf("mongo: %s from seq %d: %w", t.id, t.next, e.WriteError))
@@ -272,12 +310,13 @@ func (g *group) stored(t *talk, seq uint64, bucket string) {
 		g.late[t.began] = append(g.late[t.began], bucket)
 	}
 	g.w.s.metrics.messages.Add(float64(seq + 1 - t.next))
-	t.next, t.what = seq+1, fresh
+	t.next, t.what, t.sure = seq+1, fresh, true
+	g.w.tails.Add(t.id, seq)
 	for t.done < len(t.runs) && t.runs[t.done].last() <= seq {
 		last := t.runs[t.done].last()
 		t.done++
 		if t.done < len(t.runs) && t.runs[t.done].First != last+1 { // it competes for these seqs, or leaves a hole: it is tried by itself
-			t.next = t.runs[t.done].First
+			t.next, t.sure = t.runs[t.done].First, false
 			break
 		}
 	}

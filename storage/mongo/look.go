@@ -92,7 +92,7 @@ func (g *group) decide(t *talk, seen *sight) {
 		g.refuse(t, fmt.Errorf("%w: it is %d", storage.ErrStale, seen.tail))
 		return
 	case seen.tail+1 == t.next:
-		t.what = fresh
+		t.what, t.sure = fresh, true
 		return
 	}
 	there := t.next

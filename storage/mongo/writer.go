@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2"
+
 	"github.com/parley-im/parley/storage"
 )
 
@@ -37,12 +39,14 @@ import (
 // The rows of members are written before their conversation's first messages, each unless it is there. A crash between the two leaves rows of a
 // conversation without messages, which is on nobody's list; the repeat finds the rows and adds the messages.
 //
-// The writer keeps no tails: a run says what its tail must be. It only keeps which buckets still carry the newest flag though there is a newer one; the
+// A run says what its tail must be. An update compares it; an insert cannot, so the writer looks before one, unless it remembers that it has filled the bucket
+// before. Beside that it only keeps which buckets still carry the newest flag though there is a newer one; the
 // next bulk takes the flag off. If that is lost in a crash, whoever reads both flags passes the older one here again.
 
 const (
 	groupMessages = 8192    // a group is closed at so many messages
 	groupBytes    = 8 << 20 // or bytes of them
+	tailsKept     = 1 << 15 // ends of conversations
 	flagsKept     = 4096    // flags to be taken off; what does not fit is found again when it is read
 )
 
@@ -58,7 +62,8 @@ type writer struct {
 	closed  bool
 	flags   []string // ids of buckets whose flag is to be taken off
 
-	refused map[string]uint64 // conversation → the last call that may build on a refused run; the writer's goroutine's
+	tails   *lru.Cache[string, uint64] // where writes ended, of the conversations written to last: of what was stored once, nothing goes
+	refused map[string]uint64          // conversation → the last call that may build on a refused run; the writer's goroutine's
 	done    chan struct{}
 }
 
@@ -79,7 +84,8 @@ func (c *commit) Wait() error {
 }
 
 func startWriter(s *Store) *writer {
-	w := &writer{s: s, refused: make(map[string]uint64), done: make(chan struct{})}
+	tails, _ := lru.New[string, uint64](tailsKept) // fails only with a size below 1
+	w := &writer{s: s, tails: tails, refused: make(map[string]uint64), done: make(chan struct{})}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run()
 	return w

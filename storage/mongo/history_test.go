@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -18,10 +19,11 @@ import (
 )
 
 const (
-	histories = 10_000
-	shards    = 10
-	together  = 200 // histories in one bulk, so that one of many fails alone
-	steps     = 5   // Appends in each
+	histories      = 1_000
+	largeHistories = 10_000 // with PARLEY_TEST_LARGE=1
+	shards         = 5
+	together       = 200 // histories in one bulk, so that one of many fails alone
+	steps          = 5   // Appends in each
 )
 
 // history is a conversation, as plain slices, and what two writers believe of it.
@@ -37,8 +39,8 @@ type history struct {
 // and after a bulk was applied, and to one of its writes alone. In the end the documents are those of a model that is nothing but arrays.
 func TestHistories(t *testing.T) {
 	n := histories
-	if testing.Short() {
-		n /= 10
+	if os.Getenv("PARLEY_TEST_LARGE") == "1" {
+		n = largeHistories
 	}
 	for shard := range shards { // they mostly wait: for the server, and in the pauses after faults
 		t.Run(fmt.Sprint("shard ", shard), func(t *testing.T) {

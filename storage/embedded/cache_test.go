@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +30,9 @@ func TestCacheTakesItsBytes(t *testing.T) {
 
 // TestCacheForgets: a body after a day, and that one was dropped after a day and not before.
 func TestCacheForgets(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	c := newCache(1<<20, func() time.Time { return now })
+	var now atomic.Int64 // the cache looks from a goroutine of its own, too
+	now.Store(1_700_000_000)
+	c := newCache(1<<20, func() time.Time { return time.Unix(now.Load(), 0) })
 	kept, dropped := storage.BodyKey{Conversation: "g:a", Seq: 1}, storage.BodyKey{Conversation: "g:a", Seq: 2}
 	keys := []storage.BodyKey{kept, dropped}
 	look := func(wantKept, wantDropped bool) {
@@ -51,13 +53,13 @@ func TestCacheForgets(t *testing.T) {
 	}
 	add()
 	look(true, false)
-	now = now.Add(bodyLife - time.Minute)
+	now.Add(int64((bodyLife - time.Minute).Seconds()))
 	look(true, false)
 	add() // does not make the first one last longer
 	look(true, false)
-	now = now.Add(time.Minute)
+	now.Add(60)
 	look(false, false)
-	now = now.Add(time.Minute)
+	now.Add(60)
 	add()
 	look(true, true)
 }

@@ -93,6 +93,7 @@ func Test200WritersHideOneMessage(t *testing.T) {
 // TestManyUsersHideAWholeBucket: 10,000 users delete every message of a bucket, with PARLEY_TEST_LARGE=1 100,000 of them. It stays small, and each viewer
 // sees it right.
 func TestManyUsersHideAWholeBucket(t *testing.T) {
+	onlyLarge(t)
 	t.Parallel()
 	const batch = 5000
 	many := 10_000
@@ -167,6 +168,7 @@ func TestManyUsersHideAWholeBucket(t *testing.T) {
 
 // TestLargestBucket: 100 messages of the largest size, each edited to the largest size and deleted by 8,000 users with the longest names.
 func TestLargestBucket(t *testing.T) {
+	onlyLarge(t)
 	t.Parallel()
 	const deleters = 8000
 	names := make([]string, deleters)

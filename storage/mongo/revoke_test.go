@@ -42,6 +42,7 @@ func (c *cold) kept(tb testing.TB, key storage.BodyKey) bool {
 // TestRevokeWhileTheCacheIsFilled: 2,000 messages are revoked, and 8,000 purged, while readers fill the cache with them all the time. Whoever begins to read after
 // that does not see the content, and it is not left in the cache; whoever reads meanwhile sees all of it or nothing.
 func TestRevokeWhileTheCacheIsFilled(t *testing.T) {
+	onlyLarge(t)
 	t.Parallel()
 	const talks, messages, purged, piece, reads = 200, 50, 160, 10, 20
 	c := &cold{BodyCache: embedded.NewCache(64 << 20)}

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -40,3 +41,11 @@ func backend(tb testing.TB) storagetest.Backend {
 }
 
 func TestBuckets(t *testing.T) { storagetest.TestBuckets(t, backend) }
+
+// onlyLarge skips a test that keeps the server so busy that others run out of time, unless PARLEY_TEST_LARGE is 1.
+func onlyLarge(t *testing.T) {
+	t.Helper()
+	if os.Getenv("PARLEY_TEST_LARGE") != "1" {
+		t.Skip("runs with PARLEY_TEST_LARGE=1")
+	}
+}

@@ -2,6 +2,7 @@ package logic
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,43 @@ func TestKnownIsOnlyAHint(t *testing.T) {
 	if ack := a.send(text("2", "bob")); ack.Seq != 2 {
 		t.Errorf("a new message was taken for another: %+v", ack)
 	}
+}
+
+// watchedGateway calls see before each Deliver.
+type watchedGateway struct {
+	Gateway
+	see func()
+}
+
+func (w *watchedGateway) Deliver(ds []protocol.Delivery) {
+	w.see()
+	w.Gateway.Deliver(ds)
+}
+
+// TestKnownAfterItsAck: a message is known only when its ack has gone out, with the pushes of its batch: a worker that answers a repeat does not
+// overtake them.
+func TestKnownAfterItsAck(t *testing.T) {
+	id := protocol.NewMessageID("p:alice:bob", "alice", "1")
+	var s *server
+	var armed, early atomic.Bool
+	w := &watchedGateway{see: func() {
+		if armed.Swap(false) { // the ack
+			_, known := s.l.known.get(id)
+			early.Store(known)
+		}
+	}}
+	s = startServer(t, nil, func(o *Options) { w.Gateway, o.Gateway = o.Gateway, w })
+	a := s.online("alice")
+	armed.Store(true)
+	ack := a.send(text("1", "bob"))
+	if armed.Load() || early.Load() {
+		t.Error("the message was known before its ack")
+	}
+	a.send(text("2", "bob"))
+	if _, known := s.l.known.get(id); !known { // the next batch comes after all of this one
+		t.Error("the message is not known")
+	}
+	sameMessage(t, "a repeat", ack, a.send(text("1", "bob")))
 }
 
 func TestKnownForgetsSafely(t *testing.T) {

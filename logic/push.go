@@ -49,17 +49,23 @@ func (l *Logic) emit(b *batch) {
 	o.reset()
 	routes := l.findRoutes(o, b.parts)
 	for i, p := range b.parts {
+		if !p.refused {
+			l.emitRun(o, p, routes[2*i:2*i+2])
+		}
+	}
+	l.o.Gateway.Deliver(o.deliveries)
+	for _, p := range b.parts {
 		if p.refused {
 			continue
 		}
+		// Not before: a worker that answers a repeat must not overtake what went out above, or a connection learns of a message
+		// before the one below it.
 		for _, rec := range p.recs {
 			l.known.put(rec.ID, rec.Message.Seq)
 		}
-		l.emitRun(o, p, routes[2*i:2*i+2])
 		l.emitRepeats(p)
 		l.m.messages.Add(float64(len(p.recs)))
 	}
-	l.o.Gateway.Deliver(o.deliveries)
 }
 
 // findRoutes looks up the devices of both users of each conversation, in one call. Without an answer nobody is pushed to: the
